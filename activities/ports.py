@@ -1,0 +1,218 @@
+"""The outside systems as this project sees them. Every adapter (and the simulation) obeys `tests/contracts/`.
+
+All calls are blocking, have their own time-outs, and are made from activities on a thread pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from pydantic import JsonValue
+
+from medevac.faults.classes import Covers
+from medevac.fleet.node import Capability, Node, Workload
+from medevac.incident import StepKey
+from medevac.model import Model
+
+
+class NotSent(Exception):
+    """The call surely had no effect (refused, throttled, validation). Safe to make again.
+
+    `retry_after_s` is the system's own wish; `final` means that trying again can't help.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None, final: bool = False) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        self.final = final
+
+
+class Unclear(Exception):
+    """The call may have had its effect (time-out, connection lost). Never made again; its proof is waited for."""
+
+
+class Unreadable(Exception):
+    """The world can't be read. A destructive step takes this as a no; a protective one may retry."""
+
+
+# -- cluster ---------------------------------------------------------------------------------------------------
+
+
+class Mark(Model):
+    incident: str
+    code: str
+    """Of the worst open fault, as a label value: `xid-79`."""
+    faults: tuple[str, ...]
+    reason: str
+
+
+class Pod(Model):
+    uid: str
+    namespace: str
+    name: str
+    workload: str
+    tier: Literal["workload", "daemon", "storage"] = "workload"
+    terminating: bool = False
+    tolerates_mark: bool = False
+    """Daemons that may stay."""
+    budget: str | None = None
+    """`namespace/name` of the disruption budget that guards it."""
+    priority: int = 0
+
+
+class Eviction(StrEnum):
+    EVICTED = "evicted"
+    GONE = "gone"
+    BUDGET = "budget"
+    """A disruption budget refuses; `Pod.budget` names it."""
+
+
+class Cluster(Protocol):
+    """One cluster. `name` is unique in a configuration."""
+
+    name: str
+    simulated: bool
+
+    def nodes(self) -> Iterable[Node]: ...
+
+    def node(self, name: str) -> Node | None:
+        """A fresh read; None when it doesn't exist. Raises `Unreadable`."""
+        ...
+
+    def mark(self, node: str, mark: Mark) -> Literal["done", "already"]:
+        """Cordon, taint, label, annotate in one atomic write. Raises `NotSent` (e.g. another incident's mark)."""
+        ...
+
+    def lift(self, node: str, incident: str) -> Literal["done", "already"]:
+        """Removes only what that incident's mark put there. A node that is gone is `already`."""
+        ...
+
+    def workloads(self, node: str) -> list[Workload]: ...
+
+    def pods(self, node: str) -> list[Pod]: ...
+
+    def notice(self, node: str, by: datetime) -> None:
+        """Tells the pods on the node that they will be evicted at `by`. Idempotent."""
+        ...
+
+    def evict(self, pod: Pod, grace_s: float) -> Eviction:
+        """Eviction with the pod's UID as precondition. Raises `NotSent` when throttled."""
+        ...
+
+    def delete(self, pod: Pod, grace_s: float) -> Eviction:
+        """Deletion, which bypasses budgets; only where the plan says so."""
+        ...
+
+
+# -- machines --------------------------------------------------------------------------------------------------
+
+
+class Verb(StrEnum):
+    """What can be done to a machine. Each call is one physical effect."""
+
+    RESTART_AGENT = "restart_agent"
+    RESET_GPU = "reset_gpu"
+    REBOOT = "reboot"
+    REINSTALL = "reinstall"
+    REQUEST = "request"
+    """Ask for a successor machine."""
+    TERMINATE = "terminate"
+
+
+class MachineState(Model):
+    """As the provider or the node tells, read afresh."""
+
+    exists: bool
+    power: Literal["on", "off", "unknown"] = "unknown"
+    boot_id: str | None = None
+    image_mark: str | None = None
+    """Changes with each reinstall."""
+    gpu_reset_mark: str | None = None
+    """Changes with each GPU reset (or agent restart)."""
+    ready: bool = False
+    successor: str | None = None
+    """Node name of the machine that was asked for with the request's tag, once it has joined."""
+    successor_ready: bool = False
+
+
+class Provider(Protocol):
+    """Machines of one provider. `name` is what `Machine.provider` says."""
+
+    name: str
+    simulated: bool
+
+    def capabilities(self, node: Node) -> frozenset[Capability]: ...
+
+    def state(self, node: Node, tag: str) -> MachineState:
+        """`tag` is the incident; a requested successor is searched by it. Raises `Unreadable`."""
+        ...
+
+    def do(self, verb: Verb, node: Node, tag: str) -> JsonValue:
+        """Makes the call once and returns what the provider said (an operation id, a request id).
+
+        `REQUEST` carries the tag (with the system's own token where it has one); the other verbs take no token.
+        Raises `NotSent` or `Unclear`.
+        """
+        ...
+
+
+# -- checks, tickets, chat -------------------------------------------------------------------------------------
+
+
+class CheckResult(Model):
+    passed: bool
+    covers: tuple[Covers, ...]
+    started_at: datetime
+    boot_id: str | None = None
+    reason: str = ""
+    flake: bool = False
+    """The check itself couldn't run (e.g. CUDA init); not a verdict on the node."""
+    detail: dict[str, JsonValue] = {}
+
+
+class Checks(Protocol):
+    simulated: bool
+
+    def covers(self, node: Node) -> frozenset[Covers]:
+        """What a check of this node can prove; empty = no real check exists, and nothing is returned by it."""
+        ...
+
+    def run(self, node: Node, covers: tuple[Covers, ...], key: StepKey) -> CheckResult | None:
+        """Starts the check named by `key` or reads the one that runs; None while it isn't finished.
+
+        Never runs twice for one key.
+        """
+        ...
+
+
+class TicketRef(Model):
+    system: str
+    id: str
+    url: str = ""
+
+
+class Tickets(Protocol):
+    simulated: bool
+
+    def find(self, key: str) -> TicketRef | None:
+        """Searches open and recent tickets for our key. Raises `Unreadable`."""
+        ...
+
+    def open(self, key: str, title: str, body: str, provider: str) -> TicketRef:
+        """One physical ticket; takes no token. Raises `NotSent` or `Unclear`."""
+        ...
+
+
+class Chat(Protocol):
+    simulated: bool
+
+    def find(self, key: str) -> str | None:
+        """Reference of a message already posted with this key, if it can be searched."""
+        ...
+
+    def post(self, key: str, thread: str, text: str) -> str:
+        """One physical message. Raises `NotSent` or `Unclear`."""
+        ...

@@ -1,0 +1,282 @@
+"""The activities as workflows know them: name, input, output, time-outs. One table, no implementation.
+
+Implementations are methods decorated with `@activity.defn(name=X.name)`; the worker refuses to start when one of
+these has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from temporalio.common import RetryPolicy
+
+from activities.ports import CheckResult, Mark, Verb
+from medevac.approvals.approval import ApprovalRequest, ApprovalResult, ApprovalView
+from medevac.faults.classes import Covers, FaultClass
+from medevac.faults.faultset import FaultSet
+from medevac.fleet.lease import Ask, Granted, LeaseRef, LeaseRequest
+from medevac.fleet.node import Identity
+from medevac.incident import IncidentView, Line, StepKey, StepResult
+from medevac.model import Model
+from medevac.policy.plan import Drain, Plan, Rung
+
+In = TypeVar("In", bound=Model)
+Out = TypeVar("Out")
+
+
+class Queue(StrEnum):
+    """Task queues; one for each rate-limited outside system."""
+
+    MAIN = "medevac"
+    MACHINES = "medevac-machines"
+    CHAT = "medevac-chat"
+
+
+class Timing(Model):
+    """Time-outs of a workflow's activities in seconds; travels in its input so that a replay sees the same."""
+
+    short_s: float = 3.0
+    """Start-to-close of quick activities that don't heartbeat (mark, lift, lease, record)."""
+    heartbeat_s: float = 5.0
+    retry_s: float = 0.5
+    retry_max_s: float = 10.0
+    give_up_s: float = 600.0
+    """Schedule-to-close of quick activities; its end is an outcome of the step."""
+    lease_wait_s: float = 86_400.0
+    echo_grace_s: float = 300.0
+    """How long after a remedy's proof an old statement may still arrive as an echo."""
+    fold_s: float = 60.0
+    """Repeats of an open fault are folded at the edge to one signal per node in this time."""
+
+
+PRODUCTION = Timing()
+DEMO = Timing(give_up_s=60, lease_wait_s=300, echo_grace_s=20, fold_s=5)
+TEST = Timing(
+    short_s=2.0, heartbeat_s=2.0, retry_s=0.1, retry_max_s=1.0, give_up_s=30, lease_wait_s=120, echo_grace_s=5, fold_s=0.5
+)
+"""The documented profile of tests that kill processes: short time-outs, nothing else."""
+TIMINGS = {"production": PRODUCTION, "demo": DEMO, "test": TEST}
+
+
+# -- inputs and outputs ----------------------------------------------------------------------------------------
+
+
+class PlanRequest(Model):
+    incident: str
+    n: int
+    cluster: str
+    node: str
+    faults: FaultSet
+    opened_at: datetime
+    asked_rungs: tuple[Rung, ...] = ()
+    """Rungs that this run has begun, in order; the ledger may not have them yet."""
+    failed: str = ""
+    """Why the last rung did not do, in words, for the reasons of the next plan."""
+    hand_over: str = ""
+    """Set when the workflow already knows that a person must take it; the plan then says so."""
+
+
+class MarkRequest(Model):
+    key: StepKey
+    cluster: str
+    node: str
+    pool: str | None
+    identity: Identity
+    mark: Mark
+    fault_class: FaultClass
+    domains: dict[str, str]
+    plan_hash: str
+    view: IncidentView
+
+
+class LiftRequest(Model):
+    key: StepKey
+    cluster: str
+    node: str
+    incident: str
+
+
+class AcquireRequest(Model):
+    key: StepKey
+    lease: LeaseRequest
+
+
+class AcquireResult(Model):
+    granted: Granted | None = None
+    ask: Ask | None = None
+
+
+class ReleaseRequest(Model):
+    key: StepKey
+    lease_id: str
+
+
+class Precondition(Model):
+    """Re-read inside the activity right before each irreversible call; a difference refuses the step."""
+
+    incident: str
+    cluster: str
+    node: str
+    provider: str
+    identity: Identity
+    lease: LeaseRef
+    plan_hash: str
+    scopes: dict[str, str] = {}
+    """Failure domains of the node, for fences."""
+
+
+class EvacuateRequest(Model):
+    key: StepKey
+    pre: Precondition
+    drain: Drain
+    drain_s: float
+    pod_grace_s: float
+    budget_bypass: bool = False
+
+
+class ActRequest(Model):
+    """One physical call to a machine: look, intent, call. Its proof is another activity's."""
+
+    key: StepKey
+    pre: Precondition
+    verb: Verb
+    fault: str
+    fault_class: FaultClass
+    rung: Rung
+
+
+class ProveRequest(Model):
+    """Waits for the proof of the call made under `key`; never calls."""
+
+    key: StepKey
+    pre: Precondition
+    verbs: tuple[Verb, ...]
+    acted: StepKey
+    deadline_s: float
+
+
+class VerifyRequest(Model):
+    key: StepKey
+    cluster: str
+    node: str
+    covers: tuple[Covers, ...]
+    not_before: datetime
+    """Proof must be newer than the remedy."""
+    boot_id: str | None = None
+    deadline_s: float
+
+
+class VerifyResult(Model):
+    step: StepResult
+    check: CheckResult | None = None
+
+
+class TicketRequest(Model):
+    key: StepKey
+    provider: str
+    title: str
+    body: str
+
+
+class NotifyRequest(Model):
+    key: StepKey
+    thread: str
+    text: str
+    page: bool = False
+    """True where a person must look now: handed over, expired approval, stuck."""
+
+
+class AskRequest(Model):
+    """Opens the approval or joins the one that is open; idempotent by (approval, incident, plan hash)."""
+
+    key: StepKey
+    request: ApprovalRequest
+    timing: Timing = PRODUCTION
+
+
+class RecordRequest(Model):
+    """Upserts of an incident, its lines, and an approval; the only writer besides the steps' interceptor."""
+
+    key: StepKey
+    view: IncidentView | None = None
+    lines: tuple[Line, ...] = ()
+    approval: ApprovalView | None = None
+
+
+class Recorded(Model):
+    lines: int
+
+
+# -- the table -------------------------------------------------------------------------------------------------
+
+
+class Shape(StrEnum):
+    LOCAL = "local"
+    QUICK = "quick"
+    """Short start-to-close, no heartbeat."""
+    LONG = "long"
+    """Heartbeats from a background task; its own deadline is in its input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activity(Generic[In, Out]):
+    name: str
+    takes: type[In]
+    gives: type[Out]
+    shape: Shape = Shape.QUICK
+    queue: Queue = Queue.MAIN
+    attempts: int = 0
+    """0 = until `give_up_s`."""
+
+    def options(self, timing: Timing, deadline_s: float = 0.0) -> dict[str, Any]:
+        """Keyword arguments for `workflow.start_activity` (or the local one)."""
+        retry = RetryPolicy(
+            initial_interval=timedelta(seconds=timing.retry_s),
+            maximum_interval=timedelta(seconds=timing.retry_max_s),
+            maximum_attempts=self.attempts,
+        )
+        if self.shape is Shape.LOCAL:
+            return {"retry_policy": retry, "start_to_close_timeout": timedelta(seconds=timing.short_s * 2)}
+        common: dict[str, Any] = {"retry_policy": retry, "task_queue": self.queue.value}
+        if self.shape is Shape.LONG:
+            return {
+                **common,
+                "heartbeat_timeout": timedelta(seconds=timing.heartbeat_s),
+                "schedule_to_close_timeout": timedelta(seconds=deadline_s + 4 * timing.heartbeat_s + 30),
+            }
+        return {
+            **common,
+            "start_to_close_timeout": timedelta(seconds=timing.short_s),
+            "schedule_to_close_timeout": timedelta(seconds=deadline_s or timing.give_up_s),
+        }
+
+
+PLAN = Activity("plan", PlanRequest, Plan, Shape.LOCAL)
+MARK = Activity("mark", MarkRequest, StepResult)
+LIFT = Activity("lift", LiftRequest, StepResult)
+ACQUIRE = Activity("acquire", AcquireRequest, AcquireResult)
+RELEASE = Activity("release", ReleaseRequest, StepResult)
+EVACUATE = Activity("evacuate", EvacuateRequest, StepResult, Shape.LONG)
+ACT = Activity("act", ActRequest, StepResult, queue=Queue.MACHINES)
+PROVE = Activity("prove", ProveRequest, StepResult, Shape.LONG)
+VERIFY = Activity("verify", VerifyRequest, VerifyResult, Shape.LONG)
+TICKET = Activity("ticket", TicketRequest, StepResult)
+NOTIFY = Activity("notify", NotifyRequest, StepResult, queue=Queue.CHAT)
+ASK = Activity("ask", AskRequest, StepResult)
+RECORD = Activity("record", RecordRequest, Recorded)
+
+ALL: tuple[Activity[Any, Any], ...] = (
+    PLAN, MARK, LIFT, ACQUIRE, RELEASE, EVACUATE, ACT, PROVE, VERIFY, TICKET, NOTIFY, ASK, RECORD,
+)  # fmt: skip
+
+
+# -- messages between workflows --------------------------------------------------------------------------------
+
+
+class Decided(Model):
+    """Signal `decided` to everyone who waited for an approval."""
+
+    result: ApprovalResult

@@ -1,0 +1,91 @@
+"""Requests, votes and results of approvals."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from medevac.model import Model
+from medevac.policy.plan import ApprovalNeed
+
+
+class Verdict(StrEnum):
+    APPROVE = "approve"
+    REJECT = "reject"
+
+
+class ApprovalState(StrEnum):
+    PENDING = "pending"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+
+
+class Waiter(Model):
+    """Who waits for the answer: one incident (or campaign) with the plan it asked for."""
+
+    incident: str
+    workflow_id: str
+    cluster: str
+    node: str
+    plan_hash: str
+    text: str
+    """What would be done, in words; what the voter is shown."""
+    destroys: tuple[str, ...] = ()
+
+
+class ApprovalRequest(Model):
+    id: str
+    title: str
+    need: ApprovalNeed
+    fleet_wide: bool = False
+    requested_by: str
+    """Principal that may not vote, e.g. who started it; `medevac` when nobody did."""
+    requested_at: datetime
+    expires_at: datetime
+    policy_version: int
+    waiter: Waiter
+
+
+class Vote(Model):
+    """One principal's word. `groups` and `voter` come from the gateway's own records, never from the client."""
+
+    approval: str
+    voter: str
+    groups: tuple[str, ...]
+    verdict: Verdict
+    reason: str = ""
+    shown_hash: str
+    """Digest of what the voter was shown (`ApprovalView.shown_hash`); a changed list voids the vote."""
+    via: str
+    """`cli`, `api`, `console`, `slack`."""
+    at: datetime
+
+
+class ApprovalResult(Model):
+    id: str
+    state: ApprovalState
+    by: tuple[str, ...] = ()
+    reason: str = ""
+    decided_at: datetime
+    covers: dict[str, str] = {}
+    """Incident → plan hash that the decision covers."""
+
+
+class ApprovalView(Model):
+    """An approval as people see it (ledger row and workflow query)."""
+
+    id: str
+    workflow_id: str
+    title: str
+    state: ApprovalState
+    fleet_wide: bool
+    need: ApprovalNeed
+    requested_by: str
+    requested_at: datetime
+    expires_at: datetime
+    waiters: tuple[Waiter, ...]
+    votes: tuple[Vote, ...] = ()
+    shown_hash: str
+    result: ApprovalResult | None = None

@@ -1,0 +1,1 @@
+"""Health events: one normal form, and one parser module for each sender."""

@@ -1,0 +1,99 @@
+"""`HealthEvent`: one normalised statement by one sender about one subject."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, JsonValue
+
+from medevac.faults.classes import FaultClass
+from medevac.model import Model
+
+
+class Kind(StrEnum):
+    FAULT = "fault"
+    RECOVERED = "recovered"
+    PLANNED = "planned"
+    LIFECYCLE = "lifecycle"
+    CHECK = "check"
+    INFO = "info"
+    TEST = "test"
+    HANDSHAKE = "handshake"
+    MEASUREMENT = "measurement"
+
+
+class Severity(StrEnum):
+    """The sender's own word. Evidence, never a reason to act (rule 1 of the defaults)."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Statement(StrEnum):
+    """An `edge` happened once (a log line); a `level` holds until its sender says otherwise (an alert)."""
+
+    EDGE = "edge"
+    LEVEL = "level"
+
+
+class Measurement(Model):
+    """A number that feeds a policy threshold, e.g. `gpu_temp` 78.1 C over 60 s."""
+
+    name: str
+    value: float
+    unit: str
+    window_s: float = 0.0
+
+
+class EvidenceRef(Model):
+    """Where evidence lies; the evidence itself never travels in an event."""
+
+    title: str
+    url: str
+
+
+Text = Annotated[str, Field(max_length=2_000)]
+
+
+class HealthEvent(Model):
+    """One statement, CloudEvents-shaped. Sender's clocks (`starts_at`, …) are evidence and order nothing."""
+
+    source: str
+    """Parser that read it, e.g. `alertmanager`."""
+    sender: str = ""
+    """Who signed in at the gateway; what a clear is matched against together with `source`."""
+    id: str
+    """Of this statement; two deliveries of one statement share it."""
+    dedupe_key: str
+    """What makes a repeat of the same fault by the same sender; a clear carries the key that it clears."""
+    subject: str | None = None
+    """As the sender named it: node name, address, instance id. The inventory resolves it."""
+    cluster: str | None = None
+    kind: Kind
+    fault: str | None = None
+    """Short code with its namespace: `xid/79`, `condition/Ready`, `alert/GPUXidError`."""
+    fault_class: FaultClass | None = None
+    """From the catalogue; never from the sender."""
+    actionable: bool = True
+    """False where the payload itself forbids or cannot support an action."""
+    severity: Severity | None = None
+    statement: Statement = Statement.EDGE
+    entities: tuple[str, ...] = ()
+    """Canonical: `gpu:4`, `pci:0000:9b:00`, `gpu-uuid:GPU-…`, `mig-gi:5`, `nvlink:13`, `nvswitch:0`, …"""
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    not_before: datetime | None = None
+    received_at: datetime | None = None
+    """Set once, at the gateway, by our own clock."""
+    boot_id: str | None = None
+    marker: str | None = None
+    """Set when the statement is about something that medevac itself emitted; such never opens an incident."""
+    summary: Text = ""
+    evidence: tuple[EvidenceRef, ...] = ()
+    measurement: Measurement | None = None
+    detail: dict[str, JsonValue] = Field(default_factory=dict)
+    digest: str = ""
+    """sha256 of the raw part that it was read from."""

@@ -1,0 +1,1 @@
+"""Node identity and topology, and the guard that keeps the sum of disruptions inside its budgets."""

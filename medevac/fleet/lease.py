@@ -1,0 +1,67 @@
+"""What is asked of the guard, and what it answers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from medevac.faults.classes import FaultClass
+from medevac.model import Model
+
+
+class LeaseRequest(Model):
+    """Permission to disrupt one node, in every failure domain it stands in. Idempotent by `lease_id`."""
+
+    lease_id: str
+    incident: str
+    workflow_id: str
+    cluster: str
+    node: str
+    pool: str | None
+    domains: dict[str, str]
+    gang: str | None = None
+    """Nodes of one gang count as one: their job is down anyway."""
+    edge: Literal["destructive", "mark"] = "destructive"
+    fault: str
+    fault_class: FaultClass
+    plan_hash: str
+    approval: str | None = None
+    """An approval id that covers this request (looked up in the ledger, never believed)."""
+    asked_at: datetime
+    """When the incident first asked; ages the request so that nothing starves."""
+
+
+class Granted(Model):
+    kind: Literal["granted"] = "granted"
+    lease_id: str
+    epoch: int
+    until: datetime
+
+
+class Waiting(Model):
+    kind: Literal["waiting"] = "waiting"
+    reason: str
+    """Names the limit and who holds it."""
+    holders: tuple[str, ...] = ()
+    position: int = 0
+    retry_s: float = Field(default=5.0, gt=0)
+
+
+class Ask(Model):
+    """A person must agree first; everyone who waits for the same `approval` shares one question."""
+
+    kind: Literal["ask"] = "ask"
+    approval: str
+    reason: str
+
+
+LeaseAnswer = Granted | Waiting | Ask
+
+
+class LeaseRef(Model):
+    """Carried by each destructive step, checked against the row right before the call."""
+
+    lease_id: str
+    epoch: int

@@ -1,0 +1,128 @@
+"""Words of an incident: its states, its ends, how a step ended, and the keys that make effects once-only."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import JsonValue
+
+from medevac.faults.classes import FaultClass
+from medevac.fleet.node import Identity
+from medevac.model import Model
+
+
+class State(StrEnum):
+    HEARD = "heard"
+    PLANNED = "planned"
+    MARKED = "marked"
+    WATCHING = "watching"
+    WAITING_LEASE = "waiting_lease"
+    WAITING_APPROVAL = "waiting_approval"
+    EVACUATING = "evacuating"
+    ACTING = "acting"
+    PROVING = "proving"
+    VERIFYING = "verifying"
+    PROBATION = "probation"
+    HELD = "held"
+    OBSERVED = "observed"
+    HANDED_OVER = "handed_over"
+    ENDED = "ended"
+
+
+class End(StrEnum):
+    RETURNED = "returned"
+    REPLACED = "replaced"
+    DISPOSED = "disposed"
+    WITHDRAWN = "withdrawn"
+
+
+class Outcome(StrEnum):
+    """How a step ended. Cancelled is not done."""
+
+    DONE = "done"
+    ALREADY = "already"
+    BLOCKED = "blocked"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"
+    """The world is not what the plan was made for: plan again."""
+    FAILED = "failed"
+
+    @property
+    def ok(self) -> bool:
+        return self in (Outcome.DONE, Outcome.ALREADY)
+
+
+class StepKey(Model):
+    """Chosen by the workflow; independent of Temporal's attempt. The ledger and every intent are keyed by it."""
+
+    incident: str
+    step: str
+    n: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.incident}/{self.step}/{self.n}"
+
+
+class StepResult(Model):
+    outcome: Outcome
+    reason: str = ""
+    who: str = ""
+    """Who stands in the way, for `blocked`; who vetoed, for `refused`."""
+    identity: Identity | None = None
+    """Of the machine as read at the end of the step."""
+    successor: str | None = None
+    """Node name that took this one's place."""
+    at: datetime | None = None
+    proof: dict[str, JsonValue] = {}
+    unwritten: bool = False
+    """The ledger did not take this step's line in time; the workflow hands it to the next `record`."""
+
+
+class Line(Model):
+    """One line of the ledger. Same key and digest: no second line. Other digest: both kept and flagged."""
+
+    key: StepKey
+    at: datetime
+    kind: str
+    """`step`, `decision`, `event`, `vote`, `hold`, `message`, `state`, `end`, …"""
+    text: str
+    data: dict[str, JsonValue] = {}
+
+
+class Hold(Model):
+    owner: str
+    reason: str
+    until: datetime
+
+
+class IncidentView(Model):
+    """The incident as people see it: one row of the ledger, upserted at phase changes."""
+
+    id: str
+    workflow_id: str
+    run_id: str = ""
+    cluster: str
+    node: str
+    pool: str | None = None
+    machine_id: str | None = None
+    fault: str | None = None
+    fault_class: FaultClass | None = None
+    faults: tuple[str, ...] = ()
+    state: State
+    end: End | None = None
+    opened_at: datetime
+    updated_at: datetime
+    step: str = ""
+    due_at: datetime | None = None
+    """When the running step must have ended; past it the sweep pages."""
+    waiting_for: str = ""
+    owner: str = ""
+    hold: Hold | None = None
+    rung: str | None = None
+    plan_hash: str | None = None
+    policy_version: int | None = None
+    summary: str = ""
+    rev: int = 0
+    """Grows with each upsert; an older one never overwrites a newer."""

@@ -1,0 +1,1 @@
+"""The policy file and what follows from it: matching, ladders, and `plan()` with every reason."""

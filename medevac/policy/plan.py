@@ -1,0 +1,186 @@
+"""`Plan`: what will be done next to one node and why; and what a plan is made from."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property
+
+from medevac.faults.classes import Covers, FaultClass
+from medevac.fleet.node import Identity
+from medevac.model import Model, digest
+
+
+class Mode(StrEnum):
+    """How far a pool or rule lets medevac go. Ordered by `reach`."""
+
+    OBSERVE = "observe"
+    APPROVE = "approve"
+    AUTO = "auto"
+
+    @property
+    def reach(self) -> int:
+        return list(Mode).index(self)
+
+
+class Rung(StrEnum):
+    """One remedy of a ladder."""
+
+    WAIT = "wait"
+    RESTART_AGENT = "restart_agent"
+    RESET_GPU = "reset_gpu"
+    REBOOT = "reboot"
+    REINSTALL = "reinstall"
+    REPLACE = "replace"
+    TERMINATE = "terminate"
+    RMA = "rma"
+    ESCALATE = "escalate"
+
+    @property
+    def destructive(self) -> bool:
+        return self not in (Rung.WAIT, Rung.ESCALATE)
+
+
+class Action(StrEnum):
+    """What the workflow does with the plan."""
+
+    RECORD = "record"
+    """A ledger line, nothing more; the incident ends."""
+    OBSERVE = "observe"
+    """Touch nothing, say once what would be done, wait."""
+    WATCH = "watch"
+    """Mark, wait `watch_s`, plan again: the fault may clear by itself."""
+    ACT = "act"
+    """Mark, lease, ask, evacuate, apply `rung`, prove, verify, return."""
+    HAND_OVER = "hand_over"
+    """A person has it: no rung left, refused, vetoed, stuck."""
+    WITHDRAW = "withdraw"
+    """Nothing is wrong any more: lift our marks and end."""
+
+
+class Drain(StrEnum):
+    """How long work may take to leave, by class; the times are the policy's."""
+
+    NOW = "now"
+    SOON = "soon"
+    CHECKPOINT = "checkpoint"
+    JOB_END = "job_end"
+
+
+class PassedOver(Model):
+    rung: Rung
+    why: str
+
+
+class ApprovalNeed(Model):
+    """Who must say yes, copied from the policy so that a later change alters nothing retroactively."""
+
+    groups: tuple[str, ...]
+    """A voter must be in one of these."""
+    threshold: int = 1
+    """Distinct people, not counting the requester."""
+    one_of: str | None = None
+    """At least one of the voters must be in this group."""
+    expires_s: float
+    """Expiry is a no."""
+    why: tuple[str, ...]
+
+
+class Plan(Model):
+    """A decision, recorded once. `hash` binds approvals and leases to what was decided, not to when."""
+
+    incident: str
+    n: int
+    """1 for the incident's first plan."""
+    cluster: str
+    node: str
+    policy_version: int
+    policy_hash: str
+    made_at: datetime
+    mode: Mode
+    action: Action
+    cause: str | None = None
+    """Code of the worst open fault."""
+    fault_class: FaultClass | None = None
+    faults: tuple[str, ...] = ()
+    identity: Identity = Identity()
+    domains: dict[str, str] = {}
+    mark: bool = False
+    mark_after_approval: bool = False
+    rung: Rung | None = None
+    attempt: int = 0
+    """Of this rung on this machine, counting this one, over the policy's window."""
+    of: int = 0
+    drain: Drain | None = None
+    drain_s: float = 0.0
+    pod_grace_s: float = 30.0
+    budget_bypass: bool = False
+    """Delete pods whose disruption budget still refuses at the deadline. Never a default."""
+    request_first: bool = False
+    """`replace` only: ask for the successor before the drain ends."""
+    ticket: bool = False
+    covers: tuple[Covers, ...] = ()
+    """What the verifying check must cover."""
+    approval: ApprovalNeed | None = None
+    wait_s: float = 0.0
+    """Before the rung."""
+    watch_s: float = 0.0
+    step_s: float = 600.0
+    """Deadline for the remedy's proof."""
+    verify_s: float = 120.0
+    probation_s: float = 0.0
+    quiet_s: float = 86_400.0
+    """`observe` only: withdrawn after this long without a repeat."""
+    destroys: tuple[str, ...] = ()
+    would: str = ""
+    """`observe` only: what would have been done, in words."""
+    reasons: tuple[str, ...] = ()
+    passed_over: tuple[PassedOver, ...] = ()
+
+    @cached_property
+    def hash(self) -> str:
+        """Equal for plans that would do the same to the same machine for the same faults."""
+        return digest(self.model_dump(mode="json", exclude={"n", "made_at", "reasons", "passed_over"}))[:16]
+
+
+class Attempt(Model):
+    """A rung that was begun on a machine, from the ledger. `incident` tells this incident's from earlier ones."""
+
+    incident: str
+    rung: Rung
+    fault_class: FaultClass
+    fault: str
+    at: datetime
+    outcome: str
+
+
+class PastIncident(Model):
+    incident: str
+    fault: str
+    fault_class: FaultClass
+    opened_at: datetime
+    end: str | None = None
+
+
+class Latch(Model):
+    """A veto, reject or expiry: it holds for that machine and fault set until `until`."""
+
+    why: str
+    faults: tuple[str, ...]
+    by: str
+    until: datetime
+
+
+class History(Model):
+    """What the ledger knows about this node's machine; window: 30 days, attempts 7."""
+
+    attempts: tuple[Attempt, ...] = ()
+    incidents: tuple[PastIncident, ...] = ()
+    latches: tuple[Latch, ...] = ()
+    succeeds: PastIncident | None = None
+    """Set when this machine came as the successor of one with that fault, within 24 h."""
+    this_incident_ended: bool = False
+    """True when the ledger says that the asking incident is over (a restored, older workflow store)."""
+    spares: int | None = None
+    """Known spares of the pool; None when nobody counts them."""
+    frozen: str | None = None
