@@ -59,6 +59,8 @@ class Node(Model):
     labels: dict[str, str] = {}
     roles: tuple[str, ...] = ()
     """`control-plane`, `storage`, `medevac`, `etcd`, …: never disrupted unless a policy names them."""
+    aliases: tuple[str, ...] = ()
+    """Other names by which senders know it: addresses, host names, GPU UUIDs. The inventory resolves them."""
     marked_by: str | None = None
     """Incident that our mark names, if the node carries one."""
     foreign_cordon: str | None = None

@@ -1,0 +1,1 @@
+"""From a delivered payload to signals: parse, classify, resolve, judge, route, fold, report."""

@@ -1,0 +1,170 @@
+"""The configuration file: what one installation has, who may send to it, and who may decide in it.
+
+No secret stands in it: senders and people are known by a sha256, or by a reference to a file or variable.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, JsonValue, StringConstraints, model_validator
+
+from medevac.model import Model
+from worker.yaml_model import YamlError, load_yaml_model
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class ConfigError(ValueError):
+    """The configuration is wrong. One line an error: `file:line:column: what; what to do`."""
+
+
+class Part(Model):
+    """One outside system: an adapter (`kind`, by its entry point) under a name, with the adapter's own options."""
+
+    name: Name
+    kind: str
+    options: dict[str, JsonValue] = {}
+
+
+class Cluster(Part):
+    checks: str = ""
+    """Name of the checks that prove this cluster's nodes; may be left out when there is only one."""
+
+
+class Provider(Part):
+    tickets: str = ""
+    """Name of the ticket system for this provider's machines; may be left out when there is only one."""
+
+
+class Secret(Model):
+    """Where a shared secret is found: a file (mounted) or an environment variable."""
+
+    file: Path | None = None
+    env: str | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.file is None) == (self.env is None):
+            raise ValueError("give exactly one of `file` and `env`")
+        return self
+
+
+class Token(Model):
+    """A bearer token or password, by its sha256 or by reference."""
+
+    sha256: Sha256 | None = None
+    file: Path | None = None
+    env: str | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if sum(part is not None for part in (self.sha256, self.file, self.env)) != 1:
+            raise ValueError("give exactly one of `sha256`, `file` and `env`")
+        return self
+
+
+class Basic(Model):
+    user: str = Field(min_length=1)
+    password: Token
+
+
+class Sender(Model):
+    """Who may post events, as which sources, about which clusters, and how it signs in."""
+
+    name: Name
+    sources: tuple[str, ...] = Field(min_length=1)
+    clusters: tuple[Name, ...] = Field(min_length=1)
+    """Clusters it may speak for. Its events about others are refused."""
+    bearer: Token | None = None
+    basic: Basic | None = None
+    hmac: Secret | None = None
+    """Standard-Webhooks signature (HMAC-SHA256 over `id.timestamp.body`); secret `whsec_<base64>` or plain text."""
+
+    @model_validator(mode="after")
+    def _signs_in(self) -> Self:
+        if sum(part is not None for part in (self.bearer, self.basic, self.hmac)) != 1:
+            raise ValueError("give exactly one of `bearer`, `basic` and `hmac`")
+        return self
+
+
+class Person(Model):
+    """One principal. `groups`: `viewer`, `operator`, `approver`, `capacity-owners`, `admin`, or the policy's own."""
+
+    id: Name
+    name: str = ""
+    groups: tuple[str, ...] = Field(min_length=1)
+    token: Token
+
+
+class Config(Model):
+    installation: Name
+    clusters: tuple[Cluster, ...] = Field(min_length=1)
+    providers: tuple[Provider, ...] = Field(min_length=1)
+    checks: tuple[Part, ...] = ()
+    tickets: tuple[Part, ...] = ()
+    chat: Part | None = None
+    senders: tuple[Sender, ...] = ()
+    people: tuple[Person, ...] = ()
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        for what, names in (
+            ("clusters", [part.name for part in self.clusters]),
+            ("providers", [part.name for part in self.providers]),
+            ("checks", [part.name for part in self.checks]),
+            ("tickets", [part.name for part in self.tickets]),
+            ("senders", [sender.name for sender in self.senders]),
+            ("people", [person.id for person in self.people]),
+        ):
+            if twice := _twice(names):
+                raise ValueError(f"{what}: {twice} is there twice; names are unique")
+        for sender in self.senders:
+            for cluster in sender.clusters:
+                if cluster not in {part.name for part in self.clusters}:
+                    raise ValueError(f"sender {sender.name}: no cluster is called {cluster}")
+        _referenced("checks", [(c.name, c.checks) for c in self.clusters], [part.name for part in self.checks])
+        _referenced("tickets", [(p.name, p.tickets) for p in self.providers], [part.name for part in self.tickets])
+        kinds: list[Part] = [*self.clusters, *self.providers, *self.checks, *self.tickets]
+        simulated = {part.kind == SIMULATION for part in kinds}
+        if len(simulated) > 1:
+            raise ValueError(
+                "simulated and real parts are mixed: "
+                + ", ".join(f"{part.name} ({part.kind})" for part in kinds)
+                + "; a check that is simulated proves nothing about a real node"
+            )
+        return self
+
+    @property
+    def simulated(self) -> bool:
+        return all(part.kind == SIMULATION for part in self.clusters)
+
+
+SIMULATION = "simulation"
+
+
+def _twice(names: Iterable[str]) -> str:
+    return next((name for name, count in Counter(names).items() if count > 1), "")
+
+
+def _referenced(what: str, named: Iterable[tuple[str, str]], known: list[str]) -> None:
+    for part, name in named:
+        if name and name not in known:
+            raise ValueError(f"{part}: no {what} is called {name}")
+        if not name and len(known) > 1:
+            raise ValueError(f"{part}: there are several {what}; say which (`{what}: NAME`)")
+
+
+def load_config(path: Path) -> Config:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}; set MEDEVAC_CONFIG to a readable file") from error
+    try:
+        return load_yaml_model(Config, text, str(path))
+    except YamlError as error:
+        raise ConfigError(str(error)) from error

@@ -1,0 +1,60 @@
+"""The one way to Temporal: address and credentials from `TEMPORAL_*`, our data converter, and our sandbox."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import timedelta
+from pathlib import Path
+
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.envconfig import ClientConfig
+from temporalio.plugin import SimplePlugin
+from temporalio.runtime import Runtime
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+PASSED_THROUGH = ("pydantic", "pydantic_core", "medevac", "activities", "workflows.messages", "workflows.run")
+"""Re-importing these in every sandbox costs more CPU than all the rest of a workflow start; they keep no state."""
+
+CONNECT_TIMEOUT = timedelta(seconds=5)
+
+
+class MedevacPlugin(SimplePlugin):
+    """Clients, workers and replayers that share it read the same payloads and run the same sandbox."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "medevac",
+            data_converter=pydantic_data_converter,
+            workflow_runner=SandboxedWorkflowRunner(
+                restrictions=SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
+            ),
+        )
+
+
+def identity(role: str) -> str:
+    """Of this process among Temporal's clients: `medevac-worker/4711@host`."""
+    return f"medevac-{role}/{os.getpid()}@{socket.gethostname()}"
+
+
+async def connect(role: str, *, runtime: Runtime | None = None, lazy: bool = False) -> Client:
+    """`lazy` connects at the first call: a gateway starts, and says that it isn't ready, without Temporal."""
+    options = ClientConfig.load_client_connect_config(override_env_vars=_environment())
+    options.setdefault("target_host", "127.0.0.1:7233")
+    return await Client.connect(
+        **options,
+        plugins=[MedevacPlugin()],
+        identity=identity(role),
+        runtime=runtime,
+        lazy=lazy,
+        connect_timeout=CONNECT_TIMEOUT,
+    )
+
+
+def _environment() -> dict[str, str] | None:
+    """The environment, with `TEMPORAL_API_KEY_FILE` read where it is set (a mounted secret)."""
+    path = os.environ.get("TEMPORAL_API_KEY_FILE")
+    if not path:
+        return None
+    return {**os.environ, "TEMPORAL_API_KEY": Path(path).read_text(encoding="utf-8").strip()}
