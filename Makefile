@@ -1,0 +1,105 @@
+# medevac: every command a developer needs. `make` alone lists them.
+# Needs Python >= 3.11 (with venv) and make; everything else comes locked into .venv.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+PYTHON ?=
+PYTHONS := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11 python)
+BIN := .venv/bin
+READY := .venv/.ready
+RUN := $(BIN)/python -m
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header
+
+# What pytest is given, by cost. Unit and contract tests share nothing and use both cores; the others each
+# start a Temporal server and keep to one process, so that they measure the engine and not each other.
+FAST := tests/unit tests/contracts
+FULL := tests/workflow tests/replay tests/integration tests/deploy
+LAST := tests/acceptance
+
+heading = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
+
+.PHONY: help
+help:  ## Lists these commands
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make demo DEMO_SEED=7   other nodes, order and failures"
+	@echo "  make demo DEMO_KILL=1   kill -9 the worker in mid-drain and watch it resume"
+	@echo "  make demo DEMO_EXIT=1   end by itself, with the status a separate process derived"
+
+.PHONY: setup
+setup: $(READY)  ## Makes .venv from requirements.lock (every download checked against its hash)
+	@$(BIN)/python -c '' 2>/dev/null || { rm -f $(READY); $(MAKE) --no-print-directory $(READY); }
+
+$(READY): requirements.lock pyproject.toml
+	@set -e; \
+	fit='import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))'; \
+	if ! $(BIN)/python -c "$$fit" 2>/dev/null; then \
+	    for candidate in $(PYTHONS); do \
+	        if "$$candidate" -c "$$fit" 2>/dev/null; then python="$$candidate"; break; fi; \
+	    done; \
+	    if [ -z "$${python:-}" ]; then \
+	        echo "medevac needs Python 3.11 or newer with its venv module; tried: $(PYTHONS)." >&2; \
+	        echo "Install one (Debian and Ubuntu: apt-get install python3 python3-venv) or name it: make setup PYTHON=/path/to/python3.12" >&2; \
+	        exit 1; \
+	    fi; \
+	    "$$python" -m venv --clear .venv; \
+	fi; \
+	echo "Installing locked dependencies into .venv (about a minute the first time) ..."; \
+	$(RUN) pip install --quiet --no-input --disable-pip-version-check --require-hashes -r requirements.lock; \
+	$(RUN) pip install --quiet --no-input --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+	touch $(READY)
+
+.PHONY: demo
+demo: setup  ## Starts the embedded stack with a simulated fleet and heals three real faults, live
+	@exec $(BIN)/medevac up --demo
+
+.PHONY: test
+test: static  ## Everything that needs no optional service; stops at the first failure
+	$(call heading,unit and contract tests)
+	@$(RUN) pytest -n 2 --dist loadfile $(FAST)
+	$(call heading,workflow - replay - integration - deployment tests)
+	@$(RUN) pytest $(FULL)
+	$(call heading,acceptance tests)
+	@$(RUN) pytest $(LAST)
+
+.PHONY: check
+check: static  ## The quick part of `make test`: static checks, unit and contract tests
+	$(call heading,unit and contract tests)
+	@$(RUN) pytest -n 2 --dist loadfile $(FAST)
+
+.PHONY: static
+static: setup  ## Format, lint, strict types and import contracts
+	$(call heading,format)
+	@$(BIN)/ruff format --check .
+	$(call heading,lint)
+	@$(BIN)/ruff check .
+	$(call heading,strict types)
+	@$(BIN)/mypy
+	$(call heading,import contracts)
+	@$(BIN)/lint-imports
+
+.PHONY: format
+format: setup  ## Rewrites the code as `make test` wants it
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+.PHONY: bench
+bench: setup  ## Runs every benchmark (BENCH="name ..." for some); each prints a table and one line of JSON
+	@set -e; for module in $(or $(BENCH),$(patsubst benchmarks/%.py,%,$(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))); do \
+	    printf '\n== %s\n' "$$module"; $(RUN) benchmarks.$$module; \
+	done
+
+.PHONY: lock
+lock: setup  ## Resolves pyproject.toml anew, for every platform, with hashes (LOCK="--upgrade" takes newer versions)
+	@$(COMPILE) $(LOCK) --all-extras --output-file requirements.lock pyproject.toml
+	@$(COMPILE) --constraints requirements.lock --output-file deploy/requirements.lock pyproject.toml
+	@echo hatchling | $(COMPILE) --constraints requirements.lock --output-file deploy/build.lock -
+
+.PHONY: clean
+clean:  ## Removes caches and the demo's state; leaves .venv
+	@rm -rf .medevac .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	@find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
