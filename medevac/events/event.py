@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from medevac.faults.classes import FaultClass
+from medevac.faults.classes import Covers, FaultClass
 from medevac.model import Model
 
 
@@ -69,6 +69,10 @@ class HealthEvent(Model):
     """Of this statement; two deliveries of one statement share it."""
     dedupe_key: str
     """What makes a repeat of the same fault by the same sender; a clear carries the key that it clears."""
+    series: str | None = None
+    """Stands above `dedupe_key` where a sender can take back more than one statement at once: a clear whose
+    key is a series clears all of it, and a newer firing of one series (same fault, same entities) replaces
+    the older, whose clear may have been lost."""
     subject: str | None = None
     """As the sender named it: node name, address, instance id. The inventory resolves it."""
     cluster: str | None = None
@@ -76,7 +80,14 @@ class HealthEvent(Model):
     fault: str | None = None
     """Short code with its namespace: `xid/79`, `condition/Ready`, `alert/GPUXidError`."""
     fault_class: FaultClass | None = None
-    """From the catalogue; never from the sender."""
+    """From the catalogue; never from the sender. Travels with the event, as `covers` and `advice` do, so that a
+    workflow replays alike under a newer catalogue."""
+    covers: tuple[Covers, ...] = ()
+    """What a check must cover to prove it gone; from the catalogue."""
+    advice: str | None = None
+    """First rung that the catalogue, or the driver itself (Xid 154, NVLink 5 decode), recommends."""
+    note: str = ""
+    """Why the class is what it is when that isn't the catalogue's row alone."""
     actionable: bool = True
     """False where the payload itself forbids or cannot support an action."""
     severity: Severity | None = None
