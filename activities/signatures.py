@@ -90,6 +90,8 @@ class MarkRequest(Model):
     domains: dict[str, str]
     plan_hash: str
     view: IncidentView
+    approval: str | None = None
+    """A fleet-wide approval that allows a mark beyond the mark budget."""
 
 
 class LiftRequest(Model):
@@ -126,6 +128,11 @@ class Precondition(Model):
     plan_hash: str
     scopes: dict[str, str] = {}
     """Failure domains of the node, for fences."""
+    mark: bool = True
+    """The plan's `mark`: whether our mark must be there."""
+    foreign_cordon: str | None = None
+    hands_off: str | None = None
+    """As the plan saw them; another one than these refuses the step."""
 
 
 class EvacuateRequest(Model):

@@ -1,0 +1,1 @@
+"""Deterministic orchestration, one file for each workflow. Nothing here touches an outside system."""

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from medevac.faults.classes import FaultClass
 from medevac.model import Model
+from medevac.policy.plan import ApprovalNeed
 
 
 class LeaseRequest(Model):
@@ -55,6 +56,8 @@ class Ask(Model):
     kind: Literal["ask"] = "ask"
     approval: str
     reason: str
+    need: ApprovalNeed
+    """Who must say yes to a fleet-wide step, from the policy in force."""
 
 
 LeaseAnswer = Granted | Waiting | Ask

@@ -132,6 +132,9 @@ class Plan(Model):
     quiet_s: float = 86_400.0
     """`observe` only: withdrawn after this long without a repeat."""
     destroys: tuple[str, ...] = ()
+    foreign_cordon: str | None = None
+    hands_off: str | None = None
+    """Who else keeps the node, as the plan saw it: what was known and asked about doesn't refuse the step."""
     would: str = ""
     """`observe` only: what would have been done, in words."""
     reasons: tuple[str, ...] = ()
@@ -141,6 +144,16 @@ class Plan(Model):
     def hash(self) -> str:
         """Equal for plans that would do the same to the same machine for the same faults."""
         return digest(self.model_dump(mode="json", exclude={"n", "made_at", "reasons", "passed_over"}))[:16]
+
+    def stays_within(self, approved: Plan) -> bool:
+        """True when this plan does no more than `approved`, to the same machine: its permission still holds."""
+        return self.hash == approved.hash or (
+            self.action == approved.action
+            and self.rung == approved.rung
+            and self.identity == approved.identity
+            and set(self.destroys) <= set(approved.destroys)
+            and self.budget_bypass <= approved.budget_bypass
+        )
 
 
 class Attempt(Model):
