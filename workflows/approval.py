@@ -1,0 +1,180 @@
+"""The approval workflow: one question, shared by all who wait for its answer, until decided, expired or withdrawn."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from activities import signatures as sig
+    from medevac.approvals import tally
+    from medevac.approvals.approval import ApprovalResult, ApprovalView, Vote
+    from medevac.incident import StepKey
+    from workflows.messages import APPROVAL, ApprovalInput, AskRequest, Decided
+
+REMIND_AT = 0.5
+"""Share of the time after which those who may vote are reminded once."""
+SIGNALS_AT_ONCE = 200
+GATHER_S = 1.0
+"""Joins and leaves within this time are written to the ledger together."""
+
+
+@workflow.defn(name=APPROVAL)
+class ApprovalWorkflow:
+    """Votes come as updates whose answer says what is true; the pure tally decides."""
+
+    @workflow.init
+    def __init__(self, given: ApprovalInput) -> None:
+        self.id = given.id
+        self.timing = given.timing
+        self.view: ApprovalView | None = given.carried
+        self.result: ApprovalResult | None = given.carried.result if given.carried else None
+        self.inbox: list[AskRequest] = []
+        self.left: list[str] = []
+        self.steps: dict[str, int] = {}
+        self.changed = False
+        self.saying: list[asyncio.Task[None]] = []
+
+    # -- messages ----------------------------------------------------------------------------------------------
+
+    @workflow.signal
+    def join(self, ask: AskRequest) -> None:
+        self.inbox.append(ask)
+
+    @workflow.signal
+    def leave(self, incident: str) -> None:
+        self.left.append(incident)
+
+    @workflow.query
+    def shown(self) -> ApprovalView | None:
+        return self.view
+
+    @workflow.update
+    async def decide(self, vote: Vote) -> str:
+        # Joins still in the inbox stay there: the voter has not seen them.
+        self.view, answer = tally.cast(self._open(), vote, workflow.now())
+        self.changed = True
+        return answer
+
+    @decide.validator
+    def _check_vote(self, vote: Vote) -> None:
+        if self.view is None:
+            raise ValueError(f"{self.id} has not been asked yet")
+        if refusal := tally.refusal(self.view, vote, workflow.now()):
+            raise ValueError(refusal)
+
+    # -- the question ------------------------------------------------------------------------------------------
+
+    @workflow.run
+    async def run(self, given: ApprovalInput) -> str:
+        await workflow.wait_condition(lambda: bool(self.inbox) or self.view is not None)
+        asked = reminded = False
+        while True:
+            if self.view is not None:
+                self.result = tally.result(self.view, workflow.now())
+            if self.result is not None:
+                break
+            self._take_in()
+            view = self._open()
+            if not asked:
+                asked = True
+                self._say(f"{view.title}: yes or no? {len(view.waiters)} waiting, see approval {view.id}")
+                continue
+            if self.changed:
+                self.changed = False
+                await self._record()
+            now = workflow.now()
+            remind_at = view.requested_at + (view.expires_at - view.requested_at) * REMIND_AT
+            due = view.expires_at if reminded or remind_at <= now else remind_at
+            if await self._news(max(due - now, timedelta(milliseconds=1))):
+                continue
+            if due == remind_at and not reminded:
+                reminded = True
+                until = f"{view.expires_at:%H:%M} UTC"
+                self._say(f"still waiting for a yes or no until {until}: {view.title} ({view.id})")
+        self.view = self._open().model_copy(update={"state": self.result.state, "result": self.result})
+        await self._record()
+        await self._tell()
+        for saying in self.saying:
+            saying.cancel()
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return str(self.result.state)
+
+    async def _news(self, timeout: timedelta) -> bool:
+        try:
+            await workflow.wait_condition(lambda: bool(self.inbox or self.left) or self.changed, timeout=timeout)
+        except TimeoutError:
+            return False
+        if not self.changed:
+            # A storm joins within moments: one ledger write for all of them.
+            await workflow.sleep(timedelta(seconds=min(GATHER_S, timeout.total_seconds())))
+        return True
+
+    def _open(self) -> ApprovalView:
+        if self.view is None:
+            raise ApplicationError(f"{self.id} was started without a question", non_retryable=True)
+        return self.view
+
+    def _take_in(self) -> None:
+        """Joins and leaves, in the order they came; the ledger hears of them with the next record."""
+        while self.inbox:
+            ask = self.inbox.pop(0)
+            self.view = tally.join(self.view, ask.request, workflow.info().workflow_id)
+            self.changed = True
+        while self.left:
+            incident = self.left.pop(0)
+            if self.view is not None:
+                self.view = tally.leave(self.view, incident)
+                self.changed = True
+
+    # -- telling -----------------------------------------------------------------------------------------------
+
+    def _key(self, step: str) -> StepKey:
+        n = self.steps.get(step, 0) + 1
+        self.steps[step] = n
+        return StepKey(incident=self.id, step=step, n=n)
+
+    async def _record(self) -> None:
+        request = sig.RecordRequest(key=self._key("record"), approval=self.view)
+        try:
+            await workflow.execute_activity(
+                sig.RECORD.name, request, result_type=sig.RECORD.gives, **sig.RECORD.options(self.timing)
+            )
+        except ActivityError as error:
+            workflow.logger.warning("approval %s could not be written to the ledger: %s", self.id, error.cause)
+
+    def _say(self, text: str) -> None:
+        """Beside the wait: a chat that is down never holds a vote back."""
+        self.saying.append(asyncio.create_task(self._post(text)))
+
+    async def _post(self, text: str) -> None:
+        request = sig.NotifyRequest(key=self._key("notify"), thread=self.id, text=text, page=True)
+        try:
+            await workflow.execute_activity(
+                sig.NOTIFY.name, request, result_type=sig.NOTIFY.gives, **sig.NOTIFY.options(self.timing)
+            )
+        except ActivityError as error:
+            workflow.logger.warning("approval %s: chat did not take the message: %s", self.id, error.cause)
+
+    async def _tell(self) -> None:
+        """Everyone who waits learns the answer; one who is gone by now needs none."""
+        result = self.result
+        if result is None:
+            return
+        told = Decided(result=result)
+
+        async def tell(workflow_id: str) -> None:
+            try:
+                await workflow.get_external_workflow_handle(workflow_id).signal("decided", told)
+            except ApplicationError as error:
+                workflow.logger.info("%s needs no answer any more: %s", workflow_id, error)
+
+        waiters = [waiter.workflow_id for waiter in self._open().waiters]
+        while waiters or self.inbox:
+            # Who joined too late is told as well: not covered, so it asks anew.
+            waiters += [self.inbox.pop(0).request.waiter.workflow_id for _ in range(len(self.inbox))]
+            batch, waiters = waiters[:SIGNALS_AT_ONCE], waiters[SIGNALS_AT_ONCE:]
+            await asyncio.gather(*(tell(each) for each in batch))

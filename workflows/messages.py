@@ -1,0 +1,109 @@
+"""What workflows are started with, told, asked, and carry over continue-as-new."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from activities.signatures import PRODUCTION, AskRequest, Decided, Timing
+from medevac.approvals.approval import ApprovalResult, ApprovalView
+from medevac.events.event import HealthEvent
+from medevac.faults.faultset import FaultSet, Remedy
+from medevac.fleet.lease import LeaseRef
+from medevac.incident import Hold, Line, State
+from medevac.model import Model
+from medevac.policy.plan import Plan, Rung
+
+NODE = "node"
+APPROVAL = "approval"
+
+
+def node_workflow_id(cluster: str, node: str) -> str:
+    """The id is the lock and the dedupe key: one incident at a time for each node."""
+    return f"node/{cluster}/{node}"
+
+
+def approval_workflow_id(approval: str) -> str:
+    return f"approval/{approval}"
+
+
+class Carried(Model):
+    """All that an incident remembers between two runs of its workflow."""
+
+    incident: str
+    opened_at: datetime
+    state: State
+    faults: FaultSet
+    inbox: tuple[HealthEvent, ...] = ()
+    seen: tuple[str, ...] = ()
+    plan: Plan | None = None
+    plan_n: int = 0
+    steps: dict[str, int] = {}
+    rev: int = 0
+    owner: str = ""
+    hold: Hold | None = None
+    marked: bool = False
+    lease: LeaseRef | None = None
+    lines: tuple[Line, ...] = ()
+    asked_rungs: tuple[Rung, ...] = ()
+    remedy: Remedy | None = None
+    decisions: tuple[ApprovalResult, ...] = ()
+    updates: dict[str, str] = {}
+    """Answers to updates by their id: Temporal forgets them at continue-as-new, the caller may not."""
+    said: tuple[str, ...] = ()
+    """What this incident has already told people, so that a repeat is silent."""
+    subject: str = ""
+    """Node that the incident is about now: the successor, once one was asked for."""
+
+
+class NodeInput(Model):
+    cluster: str
+    node: str
+    timing: Timing = PRODUCTION
+    carried: Carried | None = None
+    heard: tuple[HealthEvent, ...] = ()
+    """Faults that came in while the incident before was ending; they open this one."""
+
+
+class ApprovalInput(Model):
+    id: str
+    timing: Timing = PRODUCTION
+    carried: ApprovalView | None = None
+
+
+class HoldRequest(Model):
+    hold: Hold
+
+
+class By(Model):
+    """Who asks and why; `who` is the principal that the gateway signed in."""
+
+    who: str
+    reason: str = ""
+
+
+class AssignRequest(Model):
+    owner: str
+    by: By
+
+
+class NodeAnswer(Model):
+    """What is true after an update, in one line for the person who asked."""
+
+    text: str
+
+
+__all__ = [
+    "APPROVAL",
+    "NODE",
+    "ApprovalInput",
+    "AskRequest",
+    "AssignRequest",
+    "By",
+    "Carried",
+    "Decided",
+    "HoldRequest",
+    "NodeAnswer",
+    "NodeInput",
+    "approval_workflow_id",
+    "node_workflow_id",
+]

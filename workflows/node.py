@@ -1,0 +1,335 @@
+"""The node workflow: one incident of one node, from the first fault to a verified end."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities import signatures as sig
+    from medevac.events.event import HealthEvent
+    from medevac.incident import End, IncidentView, State
+    from medevac.policy.plan import Action, Plan
+    from workflows.messages import NODE, AssignRequest, By, Decided, HoldRequest, NodeAnswer, NodeInput
+    from workflows.permission import Permission
+    from workflows.remediation import Remediation
+    from workflows.run import IncidentRun
+    from workflows.standing import Again, Standing
+    from workflows.steps import Steps
+    from workflows.telling import Telling
+
+MAX_HOLD = timedelta(days=7)
+LOOK_AGAIN_S = 3_600.0
+"""A hand-over is looked at this often: the node may be gone, or a person may have mended it."""
+
+
+@workflow.defn(name=NODE)
+class NodeWorkflow:
+    """Signals only append; what a caller must know is an update. A stop sets a flag first, then cancels."""
+
+    @workflow.init
+    def __init__(self, given: NodeInput) -> None:
+        info = workflow.info()
+        incident = f"inc-{info.run_id.replace('-', '')[-10:]}"
+        self.run_state = IncidentRun(given, incident, info.workflow_id, info.run_id, workflow.now())
+        for event in given.heard:
+            self.run_state.hear(event)
+        self.steps = Steps(self.run_state)
+        self.standing = Standing(self.run_state)
+        self.telling = Telling(self.run_state, self.steps)
+        self.permission = Permission(self.run_state, self.steps, self.standing, self.telling)
+        self.remediation = Remediation(
+            self.run_state, self.steps, self._plan, self.standing, self.telling, self.permission
+        )
+
+    # -- messages ----------------------------------------------------------------------------------------------
+
+    @workflow.signal
+    def report(self, event: HealthEvent) -> None:
+        self.run_state.hear(event)
+
+    @workflow.signal
+    def decided(self, decided: Decided) -> None:
+        self.run_state.decisions[decided.result.id] = decided.result
+
+    @workflow.signal
+    def wake(self) -> None:
+        self.run_state.woken = True
+
+    @workflow.query
+    def state(self) -> IncidentView:
+        run = self.run_state
+        return run.view(run.opened_at).model_copy(update={"rev": run.rev})
+
+    @workflow.update
+    async def hold(self, request: HoldRequest) -> NodeAnswer:
+        run, hold = self.run_state, request.hold
+        if known := self._known():
+            return known
+        run.hold = hold
+        run.note("hold", workflow.now(), f"held by {hold.owner} until {hold.until.isoformat()}: {hold.reason}")
+        return self._answer(f"held until {hold.until.isoformat()}; {self._what_runs()}")
+
+    @hold.validator
+    def _check_hold(self, request: HoldRequest) -> None:
+        left = request.hold.until - workflow.now()
+        if not timedelta(0) < left <= MAX_HOLD:
+            raise ValueError("a hold needs an end in the future, at most 7 days away")
+        if not request.hold.reason.strip():
+            raise ValueError("a hold needs a reason")
+
+    @workflow.update
+    async def resume(self, by: By) -> NodeAnswer:
+        run = self.run_state
+        if known := self._known():
+            return known
+        was, run.hold = run.hold, None
+        run.note("hold", workflow.now(), f"resumed by {by.who}: {by.reason}")
+        return self._answer("resumed" if was else "was not held")
+
+    @workflow.update
+    async def abort(self, by: By) -> NodeAnswer:
+        run = self.run_state
+        if known := self._known():
+            return known
+        run.abort_by = by.who
+        run.note("abort", workflow.now(), f"stopped by {by.who}: {by.reason}")
+        return self._answer(self._what_runs())
+
+    @workflow.update
+    async def assign(self, request: AssignRequest) -> NodeAnswer:
+        run = self.run_state
+        if known := self._known():
+            return known
+        run.owner = request.owner
+        run.note("owner", workflow.now(), f"assigned to {request.owner} by {request.by.who}")
+        run.woken = True
+        return self._answer(f"assigned to {request.owner}")
+
+    @workflow.update
+    async def confirm_repaired(self, by: By) -> NodeAnswer:
+        run = self.run_state
+        if known := self._known():
+            return known
+        run.confirm_by = by.who
+        run.note("confirm", workflow.now(), f"{by.who} says it is repaired: {by.reason}")
+        return self._answer("a check decides now whether it returns to service")
+
+    @confirm_repaired.validator
+    def _check_confirm(self, by: By) -> None:
+        state = self.run_state.state
+        if state not in (State.HANDED_OVER, State.OBSERVED, State.HELD):
+            raise ValueError(f"the incident is {state}; only one that waits for a person can be confirmed repaired")
+
+    def _known(self) -> NodeAnswer | None:
+        info = workflow.current_update_info()
+        text = self.run_state.updates.get(info.id) if info else None
+        return NodeAnswer(text=text) if text else None
+
+    def _answer(self, text: str) -> NodeAnswer:
+        info = workflow.current_update_info()
+        return NodeAnswer(text=self.run_state.answer(info.id, text) if info else text)
+
+    def _what_runs(self) -> str:
+        running = self.steps.running
+        if running in (sig.ACT.name, sig.PROVE.name):
+            return f"too_late({running} already sent): its end is awaited, nothing further is begun"
+        return f"stopping({running})" if running == sig.EVACUATE.name else "stopped"
+
+    # -- the incident ------------------------------------------------------------------------------------------
+
+    @workflow.run
+    async def run(self, given: NodeInput) -> str:
+        run = self.run_state
+        end: End | None = None
+        while end is None:
+            if run.holding(workflow.now()):
+                await self._held()
+            if run.confirm_by and run.plan:
+                end = await self._confirmed(run.plan)
+                continue
+            self._stopped_by_a_person()
+            plan = await self._plan()
+            if plan.action is not Action.ACT:
+                await self.permission.release()
+            end = await self._follow(plan)
+        return await self._close(end)
+
+    async def _plan(self) -> Plan:
+        run = self.run_state
+        run.absorb(workflow.now())
+        run.plan_n += 1
+        run.changed = run.worse = run.woken = False
+        request = sig.PlanRequest(
+            incident=run.incident,
+            n=run.plan_n,
+            cluster=run.cluster,
+            node=run.node,
+            faults=run.faults,
+            opened_at=run.opened_at,
+            asked_rungs=tuple(run.asked_rungs),
+            failed=run.failed,
+            hand_over=run.hand_over,
+        )
+        plan = await self.steps.local(sig.PLAN, request)
+        if run.plan is None or plan.hash != run.plan.hash:
+            what = plan.rung or plan.action
+            alternatives = [f"{p.rung}: {p.why}" for p in plan.passed_over]
+            run.note(
+                "decision",
+                workflow.now(),
+                f"{what} for {plan.cause or 'no open fault'}: {' '.join(plan.reasons)}"[:1500],
+                hash=plan.hash,
+                policy_version=plan.policy_version,
+                policy_hash=plan.policy_hash,
+                passed_over=alternatives,
+                destroys=list(plan.destroys),
+                would=plan.would,
+            )
+        run.plan = plan
+        return plan
+
+    async def _follow(self, plan: Plan) -> End | None:
+        match plan.action:
+            case Action.ACT:
+                return await self.remediation.carry_out(plan)
+            case Action.WATCH:
+                await self._watch(plan)
+                return None
+            case Action.OBSERVE:
+                return await self._observe(plan)
+            case Action.HAND_OVER:
+                return await self._hand_over(plan)
+            case Action.RECORD | Action.WITHDRAW:
+                await self.remediation.lift()
+                return End.WITHDRAWN
+
+    async def _watch(self, plan: Plan) -> None:
+        """Marked, and given time to clear by itself."""
+        run = self.run_state
+        if plan.mark:
+            await self._try_mark(plan)
+        self.telling.announce(plan)
+        run.state = State.WATCHING
+        await self.steps.until(lambda: run.changed or self._person(), plan.watch_s)
+
+    async def _observe(self, plan: Plan) -> End | None:
+        """Touches nothing; says once what it would do; ends when nobody repeats the fault for the quiet time."""
+        run = self.run_state
+        run.state, run.waiting_for = State.OBSERVED, "a person, or quiet"
+        await self.telling.record()
+        said = f"{run.cluster}/{run.node}: {plan.cause}. {plan.would or ' '.join(plan.reasons[:2])}"
+        self.telling.beside(self.telling.notify(f"observed {plan.cause}", said))
+        while not await self.steps.until(lambda: run.changed or run.woken or self._person(), self._quiet_left(plan)):
+            if self._quiet_left(plan) <= 0:
+                run.note("state", workflow.now(), f"nobody repeated it for {plan.quiet_s / 3600:.1f} h")
+                return End.WITHDRAWN
+        return await self._answered(plan)
+
+    def _quiet_left(self, plan: Plan) -> float:
+        run = self.run_state
+        last = max((f.last_seen for f in run.faults.faults), default=run.opened_at)
+        return plan.quiet_s - (workflow.now() - last).total_seconds()
+
+    async def _hand_over(self, plan: Plan) -> End | None:
+        """A person has it, with what was tried; the node stays marked until a check says otherwise."""
+        run = self.run_state
+        if plan.mark:
+            await self._try_mark(plan)
+        new = run.state is not State.HANDED_OVER or bool(run.lines)
+        run.state = State.HANDED_OVER
+        run.waiting_for = run.owner or "a person"
+        if new:
+            await self.telling.record()
+        text = f"{run.cluster}/{run.node} needs a person: {plan.cause}. {' '.join(plan.reasons[:3])}"
+        self.telling.beside(self.telling.notify(f"handed over {plan.cause}", text, page=True))
+        await self.steps.until(lambda: run.changed or self._person() or run.woken, LOOK_AGAIN_S)
+        return await self._answered(plan)
+
+    async def _answered(self, plan: Plan) -> End | None:
+        """A waiting state is over: a person closed or confirmed it, or there is reason to plan again."""
+        run = self.run_state
+        run.waiting_for = ""
+        if run.abort_by:
+            return await self._closed_by_a_person(run.abort_by)
+        if run.worse:
+            run.hand_over = ""
+        await self._make_room()
+        return None
+
+    async def _confirmed(self, plan: Plan) -> End | None:
+        """A person's word starts the check; it does not skip it."""
+        run = self.run_state
+        who, run.confirm_by, run.hand_over = run.confirm_by, None, ""
+        if await self.remediation.verify(plan, workflow.now(), None):
+            return await self.remediation.give_back(plan, End.RETURNED)
+        run.hand_over = f"{who} said it was repaired, but {run.failed}"
+        return None
+
+    async def _closed_by_a_person(self, who: str) -> End:
+        run = self.run_state
+        if any(f.fault_class.latched for f in run.faults.faults) and run.marked:
+            run.note("state", workflow.now(), f"closed by {who}; the node stays marked, no check has passed")
+        else:
+            await self.remediation.lift()
+        return End.WITHDRAWN
+
+    async def _try_mark(self, plan: Plan) -> None:
+        try:
+            await self.remediation.mark(plan)
+        except Again:
+            self.run_state.note("state", workflow.now(), f"not marked: {self.run_state.failed or 'refused'}")
+
+    def _person(self) -> bool:
+        run = self.run_state
+        return bool(run.abort_by or run.confirm_by) or run.holding(workflow.now())
+
+    def _stopped_by_a_person(self) -> None:
+        run = self.run_state
+        if run.abort_by:
+            who, run.abort_by = run.abort_by, None
+            self.standing.latch(f"stopped by {who}", who)
+            run.hand_over = f"stopped by {who}"
+            run.owner = run.owner or who
+
+    async def _held(self) -> None:
+        run = self.run_state
+        while (hold := run.hold) and run.holding(workflow.now()):
+            run.state, run.waiting_for = State.HELD, f"{hold.owner} until {hold.until.isoformat()}"
+            await self.telling.record()
+            left = (hold.until - workflow.now()).total_seconds()
+            await self.steps.until(lambda: run.hold is not hold or bool(run.abort_by or run.confirm_by), left)
+            if run.abort_by or run.confirm_by:
+                run.hold = None
+            await self._make_room()
+        run.waiting_for = ""
+
+    # -- ends --------------------------------------------------------------------------------------------------
+
+    async def _make_room(self) -> None:
+        """Continues as new when the history is long; only from a waiting state, with nothing under way."""
+        if not workflow.info().is_continue_as_new_suggested():
+            return
+        await self.telling.settle()
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        run = self.run_state
+        workflow.continue_as_new(NodeInput(cluster=run.cluster, node=run.node, timing=run.timing, carried=run.carry()))
+
+    async def _close(self, end: End) -> str:
+        run = self.run_state
+        await self.permission.release()
+        run.end, run.state = end, State.ENDED
+        run.note("end", workflow.now(), str(end))
+        await self.telling.settle()
+        text = f"{run.cluster}/{run.node}: {end}."
+        self.telling.beside(self.telling.notify(f"end {end}", text))
+        await self.telling.record()
+        await self.telling.settle()
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        heard = tuple(run.inbox)
+        run.absorb(workflow.now())
+        if run.faults.faults and heard:
+            # Heard while the end was being written: a new incident, which reads this one from the ledger.
+            workflow.continue_as_new(NodeInput(cluster=run.cluster, node=run.node, timing=run.timing, heard=heard))
+        return str(end)

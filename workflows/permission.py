@@ -1,0 +1,142 @@
+"""Permission to destroy: a lease from the guard, then people's yes to this very plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+from activities import signatures as sig
+from medevac.approvals.approval import ApprovalRequest, ApprovalState, Waiter
+from medevac.fleet.lease import LeaseRef, LeaseRequest
+from medevac.incident import State
+from medevac.policy.plan import ApprovalNeed, Plan
+from workflows.messages import approval_workflow_id
+from workflows.run import IncidentRun
+from workflows.standing import Again, Standing
+from workflows.steps import Interrupted, Steps
+from workflows.telling import Telling
+
+APPROVAL_SLACK_S = 60.0
+"""Past its expiry, an approval that still has not answered counts as expired."""
+
+
+@dataclass(slots=True)
+class Permission:
+    run: IncidentRun
+    steps: Steps
+    standing: Standing
+    telling: Telling
+
+    async def lease(self, plan: Plan) -> str | None:
+        """Holds the lease when it returns; the fleet-wide approval it took, if it took one."""
+        run = self.run
+        approval: str | None = None
+        while run.lease is None:
+            run.state, run.waiting_for = State.WAITING_LEASE, "a lease"
+            run.lease_asked = True
+            request = LeaseRequest(
+                lease_id=run.incident,
+                incident=run.incident,
+                workflow_id=run.workflow_id,
+                cluster=run.cluster,
+                node=run.node,
+                pool=plan.domains.get("pool"),
+                domains=plan.domains,
+                fault=plan.cause or "",
+                fault_class=run.fault_class,
+                plan_hash=plan.hash,
+                approval=approval,
+                asked_at=run.opened_at,
+            )
+            try:
+                answer = await self.steps.call(
+                    sig.ACQUIRE,
+                    sig.AcquireRequest(key=run.key("acquire"), lease=request),
+                    deadline_s=run.timing.lease_wait_s,
+                    interrupt=self.standing.moved,
+                )
+            except Interrupted:
+                raise Again from None
+            except ActivityError as error:
+                run.hand_over = f"no lease within {run.timing.lease_wait_s / 3600:.1f} h: {error.cause}"
+                raise Again from None
+            run.waiting_for = ""
+            if answer.granted:
+                run.lease = LeaseRef(lease_id=answer.granted.lease_id, epoch=answer.granted.epoch)
+            elif answer.ask:
+                approval = answer.ask.approval
+                await self.approved(plan, approval, answer.ask.need, title=answer.ask.reason, fleet_wide=True)
+        return approval
+
+    async def approved(
+        self, plan: Plan, approval: str, need: ApprovalNeed, *, title: str, fleet_wide: bool = False
+    ) -> None:
+        """Returns when people said yes to this very plan; a no or an expiry latches and sends us back."""
+        run = self.run
+        now = workflow.now()
+        if approval not in run.decisions:
+            run.state, run.waiting_for = State.WAITING_APPROVAL, f"approval {approval}"
+            waiter = Waiter(
+                incident=run.incident,
+                workflow_id=run.workflow_id,
+                cluster=run.cluster,
+                node=run.node,
+                plan_hash=plan.hash,
+                text=f"{run.cluster}/{run.node}: {plan.rung} for {plan.cause}. {' '.join(plan.reasons[:3])}"[:1000],
+                destroys=plan.destroys,
+            )
+            request = ApprovalRequest(
+                id=approval,
+                title=title,
+                need=need,
+                fleet_wide=fleet_wide,
+                requested_by="medevac",
+                requested_at=now,
+                expires_at=now + timedelta(seconds=need.expires_s),
+                policy_version=plan.policy_version,
+                waiter=waiter,
+            )
+            asked = await self.steps.step(
+                sig.ASK,
+                sig.AskRequest(key=run.key("ask"), request=request, timing=run.timing),
+                interrupt=self.standing.moved,
+            )
+            self.standing.judge("ask", asked)
+            await self.telling.record()
+            answered = await self.steps.until(
+                lambda: approval in run.decisions or self.standing.moved(), need.expires_s + APPROVAL_SLACK_S
+            )
+            run.waiting_for = ""
+            if approval not in run.decisions:
+                await self._leave(approval)
+                if not answered:
+                    self.standing.latch(f"approval {approval} gave no answer", "expiry")
+                raise Again
+        result = run.decisions[approval]
+        if result.state is not ApprovalState.APPROVED:
+            self.standing.latch(
+                f"approval {approval} was {result.state}: {result.reason}", ", ".join(result.by) or "expiry"
+            )
+            raise Again
+        if result.covers.get(run.incident) != plan.hash:
+            # The voters saw another plan of this incident: void, ask anew.
+            run.decisions.pop(approval, None)
+            raise Again
+
+    async def _leave(self, approval: str) -> None:
+        handle = workflow.get_external_workflow_handle(approval_workflow_id(approval))
+        try:
+            await handle.signal("leave", self.run.incident)
+        except ApplicationError:
+            return  # It is over already; nobody waits there any more.
+
+    async def release(self) -> None:
+        run = self.run
+        if run.lease is None and not run.lease_asked:
+            return
+        request = sig.ReleaseRequest(key=run.key("release"), lease_id=run.incident)
+        if (await self.steps.step(sig.RELEASE, request)).outcome.ok:
+            run.lease, run.lease_asked = None, False

@@ -1,0 +1,274 @@
+"""One plan carried out: mark, lease, ask, evacuate, act, prove, verify, return. Each leg may send us back to plan."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+from activities import signatures as sig
+from activities.ports import Mark, Verb
+from medevac.faults.faultset import Remedy
+from medevac.fleet.node import Identity
+from medevac.incident import End, Outcome, State, StepKey, StepResult
+from medevac.policy.plan import Plan, Rung
+from workflows.permission import Permission
+from workflows.run import IncidentRun
+from workflows.standing import Again, Standing
+from workflows.steps import Interrupted, Steps, outcome_of
+from workflows.telling import Telling
+
+VERBS: dict[Rung, tuple[Verb, ...]] = {
+    Rung.RESTART_AGENT: (Verb.RESTART_AGENT,),
+    Rung.RESET_GPU: (Verb.RESET_GPU,),
+    Rung.REBOOT: (Verb.REBOOT,),
+    Rung.REINSTALL: (Verb.REINSTALL,),
+    # The successor is asked for before the old machine goes: where none can come, nothing is destroyed.
+    Rung.REPLACE: (Verb.REQUEST, Verb.TERMINATE),
+    Rung.TERMINATE: (Verb.TERMINATE,),
+}
+
+
+@dataclass(slots=True)
+class Remediation:
+    """Carries plans out for one incident."""
+
+    run: IncidentRun
+    steps: Steps
+    planner: Callable[[], Awaitable[Plan]]
+    """Makes a fresh, recorded plan from the facts as they are now."""
+    standing: Standing
+    telling: Telling
+    permission: Permission
+
+    async def carry_out(self, plan: Plan) -> End | None:
+        """The incident's end, or None when a new plan is needed."""
+        try:
+            if plan.mark and not plan.mark_after_approval:
+                await self.mark(plan)
+            self.telling.announce(plan)
+            if plan.wait_s:
+                await self.steps.until(self.standing.moved, plan.wait_s)
+            self.standing.stay()
+            if plan.rung is Rung.RMA:
+                await self._rma(plan)
+                return None
+            plan = await self._permission(plan)
+            return await self._repair(plan)
+        except Again:
+            return None
+
+    # -- legs --------------------------------------------------------------------------------------------------
+
+    async def mark(self, plan: Plan, approval: str | None = None) -> None:
+        """Marks the node unless this incident has. Beyond the mark budget it stays unmarked, and is asked about."""
+        run = self.run
+        if run.marked:
+            return
+        run.state = State.PLANNED
+        request = sig.MarkRequest(
+            key=run.key("mark"),
+            cluster=run.cluster,
+            node=run.node,
+            pool=plan.domains.get("pool", "").partition("/")[2] or None,
+            identity=plan.identity,
+            mark=Mark(
+                incident=run.incident,
+                code=(plan.cause or "unknown").replace("/", "-")[:63],
+                faults=run.faults.codes,
+                reason=plan.reasons[0] if plan.reasons else "",
+            ),
+            fault_class=run.fault_class,
+            domains=plan.domains,
+            plan_hash=plan.hash,
+            view=run.view(workflow.now()),
+            approval=approval,
+        )
+        result = await self.steps.step(sig.MARK, request)
+        if result.outcome is Outcome.BLOCKED:
+            run.note("state", workflow.now(), f"not marked: {result.reason}")
+            return
+        self.standing.judge("mark", result)
+        run.marked = True
+        run.state = State.MARKED
+
+    async def _permission(self, plan: Plan) -> Plan:
+        """Lease, then approval, then the facts read again: the plan that may be carried out now."""
+        run = self.run
+        fleet_wide = await self.permission.lease(plan)
+        if plan.approval and not fleet_wide:
+            approval = f"{run.incident}-{plan.hash[:8]}"
+            title = f"{plan.rung} {run.cluster}/{run.node} for {plan.cause}"
+            await self.permission.approved(plan, approval, plan.approval, title=title)
+        if plan.mark:
+            await self.mark(plan, fleet_wide)
+        self.standing.stay()
+        if plan.approval or fleet_wide:
+            fresh = await self.planner()
+            if not fresh.stays_within(plan):
+                raise Again
+            plan = fresh
+        return plan
+
+    async def _act(self, plan: Plan, verb: Verb, identity: Identity) -> StepKey:
+        """One physical call; its key names the intent that `prove` looks for."""
+        run = self.run
+        self.standing.stay()
+        run.state = State.ACTING
+        key = run.key(f"act-{verb}")
+        request = sig.ActRequest(
+            key=key,
+            pre=run.precondition(plan, identity),
+            verb=verb,
+            fault=plan.cause or "",
+            fault_class=run.fault_class,
+            rung=plan.rung or Rung.ESCALATE,
+        )
+        self.standing.judge(str(verb), await self.steps.step(sig.ACT, request, deadline_s=plan.step_s))
+        return key
+
+    async def _evacuate(self, plan: Plan) -> None:
+        run = self.run
+        if plan.drain is None:
+            return
+        self.standing.stay()
+        run.state = State.EVACUATING
+        request = sig.EvacuateRequest(
+            key=run.key("evacuate"),
+            pre=run.precondition(plan, plan.identity),
+            drain=plan.drain,
+            drain_s=plan.drain_s,
+            pod_grace_s=plan.pod_grace_s,
+            budget_bypass=plan.budget_bypass,
+        )
+        deadline = plan.drain_s + plan.pod_grace_s
+        result = await self.steps.step(sig.EVACUATE, request, deadline_s=deadline, interrupt=self.standing.stopped)
+        self.standing.judge("evacuate", result)
+
+    async def _repair(self, plan: Plan) -> End | None:
+        run = self.run
+        verbs = VERBS[plan.rung] if plan.rung else ()
+        began = workflow.now()
+        limit = timedelta(seconds=plan.drain_s + plan.step_s + plan.verify_s)
+        run.remedy = Remedy(
+            step="evacuate",
+            began_at=began,
+            deadline=began + limit,
+            before=plan.identity,
+            echo_grace_s=run.timing.echo_grace_s,
+        )
+        keys: dict[Verb, StepKey] = {}
+        first, rest = (verbs[:1], verbs[1:]) if plan.request_first else ((), verbs)
+        for verb in first:
+            keys[verb] = await self._act(plan, verb, plan.identity)
+        await self._evacuate(plan)
+        run.remedy = run.remedy.model_copy(update={"step": "act"})
+        for verb in rest:
+            keys[verb] = await self._act(plan, verb, plan.identity)
+        if plan.rung:
+            run.asked_rungs.append(plan.rung)
+        proved = await self._prove(plan, verbs, keys[verbs[-1]])
+        run.remedy = run.remedy.model_copy(update={"step": "verify", "proved_at": proved.at or workflow.now()})
+        if plan.rung is Rung.TERMINATE:
+            await self.permission.release()
+            return End.DISPOSED
+        if proved.successor:
+            run.subject = proved.successor
+        boot_id = proved.identity.boot_id if proved.identity else None
+        passed = await self.verify(plan, began, boot_id)
+        if not passed:
+            return None
+        return await self.give_back(plan, End.REPLACED if proved.successor else End.RETURNED)
+
+    async def _prove(self, plan: Plan, verbs: tuple[Verb, ...], acted: StepKey) -> StepResult:
+        """Waits for what the call must have changed. Never interrupted: we must know how an effect under way ends."""
+        run = self.run
+        run.state = State.PROVING
+        request = sig.ProveRequest(
+            key=run.key("prove"),
+            pre=run.precondition(plan, plan.identity),
+            verbs=verbs,
+            acted=acted,
+            deadline_s=plan.step_s,
+        )
+        result = await self.steps.step(sig.PROVE, request, deadline_s=plan.step_s)
+        self.standing.judge("prove", result)
+        return result
+
+    async def verify(self, plan: Plan, not_before: datetime, boot_id: str | None) -> bool:
+        """True when a check that covers the faults, newer than the remedy, passed. Else a new plan is needed."""
+        run = self.run
+        run.state = State.VERIFYING
+        request = sig.VerifyRequest(
+            key=run.key("verify"),
+            cluster=run.cluster,
+            node=run.subject,
+            covers=plan.covers,
+            not_before=not_before,
+            boot_id=boot_id,
+            deadline_s=plan.verify_s,
+        )
+        try:
+            result = await self.steps.call(
+                sig.VERIFY, request, deadline_s=plan.verify_s, interrupt=lambda: bool(run.abort_by)
+            )
+            step = result.step
+        except Interrupted:
+            step = StepResult(outcome=Outcome.CANCELLED, reason="interrupted", at=workflow.now())
+        except ActivityError as error:
+            step = outcome_of(error, workflow.now())
+        if step.outcome.ok:
+            run.absorb(workflow.now())
+            run.faults = run.faults.prove(plan.covers, boot_id, workflow.now())
+            left = [f.code for f in run.faults.faults if f.fault_class.repairable]
+            run.failed = f"still open after the repair: {', '.join(left)}" if left else ""
+            run.changed = run.worse = bool(left)
+            return not left
+        run.failed = f"verify {step.outcome}: {step.reason}"
+        if step.outcome is not Outcome.FAILED:
+            run.hand_over = run.failed
+        return False
+
+    async def give_back(self, plan: Plan, end: End) -> End | None:
+        """Lifts our marks, gives the lease back, and watches: a fault in probation is this incident's failure."""
+        run = self.run
+        await asyncio.gather(self.lift(), self.permission.release())
+        run.state = State.PROBATION
+        if run.remedy:
+            run.remedy = run.remedy.model_copy(update={"step": "probation"})
+        if await self.steps.until(lambda: run.changed and bool(run.faults.faults), plan.probation_s):
+            run.failed = f"{', '.join(run.faults.codes)} came back in probation"
+            return None
+        return end
+
+    async def _rma(self, plan: Plan) -> None:
+        """Opens the provider's ticket and hands over: the machine stays out until the provider has mended it."""
+        run = self.run
+        request = sig.TicketRequest(
+            key=run.key("ticket"),
+            provider=plan.domains.get("provider", ""),
+            title=f"{plan.cause} on {plan.identity.machine_id} ({run.cluster}/{run.node})",
+            body="\n".join((*plan.reasons, *(f"not {p.rung}: {p.why}" for p in plan.passed_over))),
+        )
+        run.asked_rungs.append(Rung.RMA)
+        result = await self.steps.step(sig.TICKET, request)
+        ticket = result.proof.get("ticket", "")
+        run.hand_over = f"RMA ticket {ticket} is open" if result.outcome.ok else f"no RMA ticket: {result.reason}"
+
+    # -- undoing -----------------------------------------------------------------------------------------------
+
+    async def lift(self) -> None:
+        """Removes our marks; a recovery is never held back, so it is tried until it is done."""
+        run = self.run
+        if not run.marked and run.subject == run.node:
+            return
+        request = sig.LiftRequest(key=run.key("lift"), cluster=run.cluster, node=run.subject, incident=run.incident)
+        result = await self.steps.step(sig.LIFT, request)
+        if result.outcome.ok:
+            run.marked = False
+        else:
+            run.hand_over = f"our mark could not be lifted: {result.reason}"

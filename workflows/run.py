@@ -1,0 +1,222 @@
+"""One incident's state inside its workflow: what was heard, decided, sent and told. Plain data, no Temporal calls."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from datetime import datetime
+
+from activities.signatures import Precondition, Timing
+from medevac.approvals.approval import ApprovalResult
+from medevac.events.event import HealthEvent, Statement
+from medevac.faults.classes import FaultClass
+from medevac.faults.faultset import Change, FaultSet, Remedy
+from medevac.fleet.lease import LeaseRef
+from medevac.fleet.node import Identity
+from medevac.incident import End, IncidentView, Line, State, StepKey
+from medevac.policy.plan import Plan, Rung
+from workflows.messages import Carried, NodeInput
+
+SEEN_EVENTS = 500
+INBOX_EVENTS = 1_000
+UPDATE_ANSWERS = 200
+
+_MATTERS = (Change.NEW, Change.WORSE, Change.CLEARED)
+
+
+class IncidentRun:
+    """Mutable state of one incident; survives continue-as-new as `Carried`."""
+
+    def __init__(self, given: NodeInput, incident: str, workflow_id: str, run_id: str, now: datetime) -> None:
+        carried = given.carried or Carried(
+            incident=incident, opened_at=now, state=State.HEARD, faults=FaultSet(), subject=given.node
+        )
+        self.cluster = given.cluster
+        self.node = given.node
+        self.timing: Timing = given.timing
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.incident = carried.incident
+        self.opened_at = carried.opened_at
+        self.state = carried.state
+        self.faults = carried.faults
+        self.inbox: list[HealthEvent] = list(carried.inbox)
+        self._seen: OrderedDict[str, None] = OrderedDict.fromkeys(carried.seen)
+        self.plan = carried.plan
+        self.plan_n = carried.plan_n
+        self._steps = dict(carried.steps)
+        self.rev = carried.rev
+        self.owner = carried.owner
+        self.hold = carried.hold
+        self.marked = carried.marked
+        self.lease: LeaseRef | None = carried.lease
+        self.lease_asked = carried.lease is not None
+        self.lines: list[Line] = list(carried.lines)
+        self.asked_rungs: list[Rung] = list(carried.asked_rungs)
+        self.remedy: Remedy | None = carried.remedy
+        self.decisions: dict[str, ApprovalResult] = {d.id: d for d in carried.decisions}
+        self.updates: dict[str, str] = dict(carried.updates)
+        self.said: list[str] = list(carried.said)
+        self.subject = carried.subject or given.node
+
+        self.end: End | None = None
+        self.waiting_for = ""
+        self.failed = ""
+        """Why the last rung did not do; reason of the next plan."""
+        self.hand_over = ""
+        """Set when the workflow knows that a person must take it."""
+        self.changed = False
+        """The fault set has become new, worse or cleared since the last plan."""
+        self.worse = False
+        self.abort_by: str | None = None
+        self.confirm_by: str | None = None
+        self.woken = False
+
+    # -- hearing -----------------------------------------------------------------------------------------------
+
+    def hear(self, event: HealthEvent) -> None:
+        """Appends, drops what was delivered before, never raises. A level statement is news each time it is heard."""
+        heard = event.id if event.statement is Statement.EDGE else f"{event.id} {event.received_at}"
+        if heard in self._seen:
+            return
+        self._seen[heard] = None
+        while len(self._seen) > SEEN_EVENTS:
+            self._seen.popitem(last=False)
+        if len(self.inbox) < INBOX_EVENTS:
+            self.inbox.append(event)
+
+    def absorb(self, now: datetime) -> None:
+        """Takes the inbox into the fault set and notes what changed."""
+        while self.inbox:
+            event = self.inbox.pop(0)
+            observed = self.faults.observe(event, now, remedy=self.remedy)
+            self.faults = observed.faults
+            if observed.change is not Change.REPEAT:
+                self.note(
+                    "event",
+                    now,
+                    f"{event.source}: {event.fault or event.kind} {observed.change}: {observed.reason}"[:1000],
+                )
+            if observed.change in _MATTERS:
+                self.changed = True
+                self.worse = self.worse or observed.change is Change.WORSE
+        self.settle(now)
+
+    def settle(self, now: datetime) -> None:
+        """Lets clears take effect whose dwell has passed."""
+        self.faults, cleared = self.faults.settle(now)
+        for code in cleared:
+            self.note("event", now, f"{code} cleared: taken back by everyone who raised it, for the dwell")
+            self.changed = True
+
+    # -- keys and lines ----------------------------------------------------------------------------------------
+
+    def key(self, step: str) -> StepKey:
+        """The next key of a step; counted here, by the workflow, whatever Temporal's attempts are."""
+        n = self._steps.get(step, 0) + 1
+        self._steps[step] = n
+        return StepKey(incident=self.incident, step=step, n=n)
+
+    def note(self, kind: str, now: datetime, text: str, **data: object) -> None:
+        """A ledger line, written with the next `record`."""
+        self.lines.append(
+            Line.model_validate({"key": self.key(kind), "at": now, "kind": kind, "text": text, "data": data})
+        )
+
+    def take_lines(self) -> tuple[Line, ...]:
+        taken, self.lines = tuple(self.lines), []
+        return taken
+
+    def view(self, now: datetime) -> IncidentView:
+        """The row that people see; each call is a newer revision."""
+        self.rev += 1
+        worst = self.faults.worst
+        plan = self.plan
+        return IncidentView(
+            id=self.incident,
+            workflow_id=self.workflow_id,
+            run_id=self.run_id,
+            cluster=self.cluster,
+            node=self.subject,
+            pool=plan.domains.get("pool", "").partition("/")[2] or None if plan else None,
+            machine_id=plan.identity.machine_id if plan else None,
+            fault=worst.code if worst else plan.cause if plan else None,
+            fault_class=worst.fault_class if worst else plan.fault_class if plan else None,
+            faults=self.faults.codes or (plan.faults if plan else ()),
+            state=self.state,
+            end=self.end,
+            opened_at=self.opened_at,
+            updated_at=now,
+            waiting_for=self.waiting_for,
+            owner=self.owner,
+            hold=self.hold,
+            rung=plan.rung.value if plan and plan.rung else None,
+            plan_hash=plan.hash if plan else None,
+            policy_version=plan.policy_version if plan else None,
+            summary=plan.reasons[0] if plan and plan.reasons else "",
+            rev=self.rev,
+        )
+
+    # -- what a step needs -------------------------------------------------------------------------------------
+
+    def precondition(self, plan: Plan, identity: Identity) -> Precondition:
+        if self.lease is None:
+            raise ValueError("no lease")
+        return Precondition(
+            incident=self.incident,
+            cluster=self.cluster,
+            node=self.node,
+            provider=plan.domains.get("provider", ""),
+            identity=identity,
+            lease=self.lease,
+            plan_hash=plan.hash,
+            scopes=plan.domains,
+        )
+
+    def holding(self, now: datetime) -> bool:
+        """True while a person holds the incident; an expired hold is no hold."""
+        return self.hold is not None and self.hold.until > now
+
+    @property
+    def fault_class(self) -> FaultClass:
+        worst = self.faults.worst
+        if worst:
+            return worst.fault_class
+        return self.plan.fault_class if self.plan and self.plan.fault_class else FaultClass.UNKNOWN
+
+    def first_time(self, what: str) -> bool:
+        """True once for each `what`: a repeat of what people were told is silent."""
+        if what in self.said:
+            return False
+        self.said.append(what)
+        return True
+
+    def answer(self, update_id: str, text: str) -> str:
+        self.updates[update_id] = text
+        while len(self.updates) > UPDATE_ANSWERS:
+            self.updates.pop(next(iter(self.updates)))
+        return text
+
+    def carry(self) -> Carried:
+        return Carried(
+            incident=self.incident,
+            opened_at=self.opened_at,
+            state=self.state,
+            faults=self.faults,
+            inbox=tuple(self.inbox),
+            seen=tuple(self._seen),
+            plan=self.plan,
+            plan_n=self.plan_n,
+            steps=self._steps,
+            rev=self.rev,
+            owner=self.owner,
+            hold=self.hold,
+            marked=self.marked,
+            lease=self.lease,
+            lines=tuple(self.lines),
+            asked_rungs=tuple(self.asked_rungs),
+            remedy=self.remedy,
+            decisions=tuple(self.decisions.values()),
+            updates=self.updates,
+            said=tuple(self.said[-50:]),
+            subject=self.subject,
+        )

@@ -1,0 +1,120 @@
+"""Running activities for one incident: every end of a step is an outcome, and an interrupt is never taken for done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import TimeoutError as ActivityTimeout
+from temporalio.workflow import ActivityCancellationType
+
+from activities.signatures import Activity
+from medevac.incident import Outcome, StepResult
+from medevac.model import Model
+from workflows.run import IncidentRun
+
+In = TypeVar("In", bound=Model)
+Out = TypeVar("Out")
+
+
+class Interrupted(Exception):
+    """The step was stopped before it answered. Never taken for done."""
+
+
+def never() -> bool:
+    return False
+
+
+class Steps:
+    """The only place of a node's workflow that starts activities and waits."""
+
+    def __init__(self, run: IncidentRun) -> None:
+        self.run = run
+        self.running = ""
+        """Name of the step whose effect is under way, for the answer to `abort`."""
+
+    async def until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Waits for the condition while the inbox is taken in as it fills. False when the time is over."""
+        run = self.run
+        end = None if timeout_s is None else workflow.now() + timedelta(seconds=timeout_s)
+        while True:
+            run.absorb(workflow.now())
+            if condition():
+                return True
+            now = workflow.now()
+            if end is not None and now >= end:
+                return False
+            dues = [due for due in (end, run.faults.next_settle()) if due is not None]
+            left = max(min(dues) - now, timedelta(milliseconds=1)) if dues else None
+            try:
+                await workflow.wait_condition(lambda: bool(run.inbox) or condition(), timeout=left)
+            except TimeoutError:
+                continue
+
+    async def local(self, activity: Activity[In, Out], arg: In) -> Out:
+        """A decision: read, recorded, never recomputed on replay. No effect may follow in the same task."""
+        options = activity.options(self.run.timing)
+        result: Out = await workflow.execute_local_activity(activity.name, arg, result_type=activity.gives, **options)
+        return result
+
+    async def call(
+        self,
+        activity: Activity[In, Out],
+        arg: In,
+        *,
+        deadline_s: float = 0.0,
+        interrupt: Callable[[], bool] = never,
+    ) -> Out:
+        """Runs an activity to its end, or until `interrupt`. What it answered counts even when it was interrupted:
+        only without an answer `Interrupted` is raised."""
+        handle: workflow.ActivityHandle[Out] = workflow.start_activity(
+            activity.name,
+            arg,
+            result_type=activity.gives,
+            # A step must say how it ended before anything is compensated: a lease granted while we let go of it
+            # would be held for ever.
+            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            **activity.options(self.run.timing, deadline_s),
+        )
+        await self.until(lambda: handle.done() or interrupt())
+        if handle.done():
+            return await handle
+        handle.cancel()
+        try:
+            return await handle
+        except ActivityError as error:
+            raise Interrupted from error
+
+    async def step(
+        self,
+        activity: Activity[In, StepResult],
+        arg: In,
+        *,
+        deadline_s: float = 0.0,
+        interrupt: Callable[[], bool] = never,
+    ) -> StepResult:
+        """Like `call`, with every failure turned into an outcome."""
+        self.running = activity.name
+        try:
+            return await self.call(activity, arg, deadline_s=deadline_s, interrupt=interrupt)
+        except Interrupted:
+            return StepResult(outcome=Outcome.CANCELLED, reason="interrupted", at=workflow.now())
+        except ActivityError as error:
+            return outcome_of(error, workflow.now())
+        finally:
+            self.running = ""
+
+
+def outcome_of(error: ActivityError, at: datetime) -> StepResult:
+    """How a step ended that did not answer: its time ran out, it was cancelled, or it failed for good."""
+    if is_cancelled_exception(error):
+        return StepResult(outcome=Outcome.CANCELLED, reason="cancelled", at=at)
+    cause = error.cause
+    if isinstance(cause, ActivityTimeout):
+        why = str(cause.cause) if cause.cause else "no answer"
+        return StepResult(outcome=Outcome.TIMED_OUT, reason=f"time is over: {why}", at=at)
+    reason = cause.message if isinstance(cause, ApplicationError) and cause.message else str(cause or error)
+    return StepResult(outcome=Outcome.FAILED, reason=reason[:500], at=at)

@@ -1,0 +1,59 @@
+"""Telling: the ledger's row and lines, and people. Neither ever stops an incident."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+from activities import signatures as sig
+from medevac.policy.plan import Plan
+from workflows.run import IncidentRun
+from workflows.steps import Steps
+
+
+@dataclass(slots=True)
+class Telling:
+    run: IncidentRun
+    steps: Steps
+    _beside: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def record(self) -> None:
+        """Upserts the incident's row and the lines not yet written; what could not be written is kept for the next."""
+        run = self.run
+        request = sig.RecordRequest(key=run.key("record"), view=run.view(workflow.now()), lines=run.take_lines())
+        try:
+            await self.steps.call(sig.RECORD, request)
+        except ActivityError:
+            run.lines = [*request.lines, *run.lines]
+
+    async def notify(self, what: str, text: str, *, page: bool = False) -> None:
+        """Says it once; a chat that is down never stops an incident."""
+        run = self.run
+        if not run.first_time(what):
+            return
+        request = sig.NotifyRequest(key=run.key("notify"), thread=run.incident, text=text, page=page)
+        try:
+            await self.steps.call(sig.NOTIFY, request)
+        except ActivityError:
+            run.note("message", workflow.now(), f"could not be posted: {text[:200]}")
+
+    def announce(self, plan: Plan) -> None:
+        """Ledger and chat beside the next step: neither may delay it."""
+        run = self.run
+        rung = f"{plan.rung} ({plan.attempt} of {plan.of})" if plan.rung else str(plan.action)
+        text = f"{run.cluster}/{run.node}: {plan.cause} → {rung}. {plan.reasons[0] if plan.reasons else ''}"
+        self.beside(self.record())
+        self.beside(self.notify(f"plan {plan.cause} {plan.rung}", text))
+
+    def beside(self, telling: Coroutine[Any, Any, None]) -> None:
+        self._beside.append(asyncio.create_task(telling))
+
+    async def settle(self) -> None:
+        """Waits for what runs beside; before any end."""
+        while self._beside:
+            await self._beside.pop(0)
