@@ -1,0 +1,1 @@
+"""A seeded world of nodes, jobs, faults and repair clocks behind the same ports as the real systems."""
