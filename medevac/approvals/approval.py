@@ -83,9 +83,13 @@ class ApprovalView(Model):
     fleet_wide: bool
     need: ApprovalNeed
     requested_by: str
+    also_requested_by: tuple[str, ...] = ()
+    """Others whose requests joined; none of them may vote either."""
     requested_at: datetime
     expires_at: datetime
     waiters: tuple[Waiter, ...]
     votes: tuple[Vote, ...] = ()
     shown_hash: str
     result: ApprovalResult | None = None
+    rev: int = 0
+    """Grows with each change; an older one never overwrites a newer."""

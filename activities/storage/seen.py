@@ -1,0 +1,73 @@
+"""Events that were heard: bounded rows, kept for a while, without evidence or a sender's free detail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from activities.storage.tables import events
+from medevac.events.event import HealthEvent
+from medevac.model import Model
+
+LONGEST = 200
+MOST_ENTITIES = 16
+
+
+class SeenEvent(Model):
+    event: HealthEvent
+    """As heard, without detail and evidence, its texts cut short."""
+    node: str | None
+    """Name that the inventory resolved it to; None where it knew none."""
+    outcome: str
+    at: datetime
+
+
+def write(connection: Connection, seen: Iterable[tuple[HealthEvent, str | None, str]]) -> None:
+    rows = [_row(event, node, outcome) for event, node, outcome in seen]
+    if rows:
+        connection.execute(sa.insert(events), rows)
+
+
+def since(connection: Connection, t: datetime, limit: int) -> list[SeenEvent]:
+    query = sa.select(events).where(events.c.at >= t).order_by(events.c.at.desc(), events.c.id.desc()).limit(limit)
+    return [
+        SeenEvent(event=HealthEvent.model_validate(r.event), node=r.node, outcome=r.outcome, at=r.at)
+        for r in connection.execute(query)
+    ]
+
+
+def prune(connection: Connection, before: datetime) -> int:
+    return connection.execute(sa.delete(events).where(events.c.at < before)).rowcount
+
+
+def _row(event: HealthEvent, node: str | None, outcome: str) -> dict[str, object]:
+    short = bounded(event)
+    return {
+        "at": event.received_at or datetime.now(UTC),
+        "source": short.source,
+        "sender": short.sender,
+        "event_id": short.id,
+        "cluster": short.cluster,
+        "node": node,
+        "kind": short.kind,
+        "fault": short.fault,
+        "fault_class": short.fault_class,
+        "outcome": outcome[:LONGEST],
+        "digest": short.digest,
+        "event": short.model_dump(mode="json", exclude_defaults=True),
+    }
+
+
+def bounded(event: HealthEvent) -> HealthEvent:
+    """The event without what a sender may make as long as it likes."""
+    cut = {
+        name: value[:LONGEST]
+        for name in ("source", "sender", "id", "dedupe_key", "subject", "cluster", "fault", "boot_id", "marker")
+        if isinstance(value := getattr(event, name), str)
+    }
+    entities = tuple(entity[:LONGEST] for entity in event.entities[:MOST_ENTITIES])
+    rest = {"summary": event.summary[:LONGEST], "entities": entities, "evidence": (), "detail": {}}
+    return event.model_copy(update={**cut, **rest})

@@ -1,0 +1,351 @@
+"""Every table of the ledger's database, the same on SQLite and PostgreSQL.
+
+Times are stored in UTC. A model that people see lies whole in a JSON column, beside the columns it is searched by.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.engine import Dialect
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+class Moment(sa.TypeDecorator[datetime]):
+    """A time with a zone; SQLite forgets zones, so everything goes in and comes out as UTC."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"a time without a zone can't be stored: {value}; pass an aware datetime")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Words(sa.TypeDecorator[str]):
+    """Text of any origin. PostgreSQL refuses NUL characters, which a hostile payload may hold."""
+
+    impl = sa.Text()
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else str(value).replace("\x00", "�")
+
+
+class Json(sa.TypeDecorator[Any]):
+    """JSON of any origin, without NUL characters."""
+
+    impl = sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        return without_nul(value)
+
+
+def without_nul(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\x00", "�")
+    if isinstance(value, dict):
+        return {without_nul(k): without_nul(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nul(v) for v in value]
+    return value
+
+
+def _id() -> sa.Column[int]:
+    big = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+    return sa.Column("id", big, primary_key=True, autoincrement=True)
+
+
+# -- what was heard, decided and done --------------------------------------------------------------------------
+
+incidents = sa.Table(
+    "incidents",
+    metadata,
+    sa.Column("id", Words, primary_key=True),
+    sa.Column("cluster", Words, nullable=False),
+    sa.Column("node", Words, nullable=False),
+    sa.Column("machine_id", Words),
+    sa.Column("fault", Words),
+    sa.Column("fault_class", Words),
+    sa.Column("state", Words, nullable=False),
+    sa.Column("end", Words),
+    sa.Column("open", sa.Boolean, nullable=False),
+    sa.Column("opened_at", Moment, nullable=False),
+    sa.Column("updated_at", Moment, nullable=False),
+    sa.Column("step", Words, nullable=False),
+    sa.Column("due_at", Moment),
+    sa.Column("rev", sa.Integer, nullable=False),
+    sa.Column("view", Json, nullable=False),
+    sa.Index(None, "cluster", "node", "open"),
+    sa.Index(None, "machine_id", "opened_at"),
+    sa.Index(None, "open", "due_at"),
+)
+
+lines = sa.Table(
+    "lines",
+    metadata,
+    _id(),
+    sa.Column("incident", Words, nullable=False),
+    sa.Column("step", Words, nullable=False),
+    sa.Column("n", sa.Integer, nullable=False),
+    sa.Column("kind", Words, nullable=False),
+    sa.Column("digest", Words, nullable=False),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("text", Words, nullable=False),
+    sa.Column("data", Json, nullable=False),
+    sa.UniqueConstraint("incident", "step", "n", "kind", "digest"),
+)
+
+events = sa.Table(
+    "events",
+    metadata,
+    _id(),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("source", Words, nullable=False),
+    sa.Column("sender", Words, nullable=False),
+    sa.Column("event_id", Words, nullable=False),
+    sa.Column("cluster", Words),
+    sa.Column("node", Words),
+    sa.Column("kind", Words, nullable=False),
+    sa.Column("fault", Words),
+    sa.Column("fault_class", Words),
+    sa.Column("outcome", Words, nullable=False),
+    sa.Column("digest", Words, nullable=False),
+    sa.Column("event", Json, nullable=False),
+    sa.Index(None, "at"),
+    sa.Index(None, "cluster", "node", "at"),
+)
+
+approvals = sa.Table(
+    "approvals",
+    metadata,
+    sa.Column("id", Words, primary_key=True),
+    sa.Column("state", Words, nullable=False),
+    sa.Column("requested_at", Moment, nullable=False),
+    sa.Column("expires_at", Moment, nullable=False),
+    sa.Column("rev", sa.Integer, nullable=False),
+    sa.Column("view", Json, nullable=False),
+    sa.Index(None, "state", "requested_at"),
+)
+
+latches = sa.Table(
+    "latches",
+    metadata,
+    _id(),
+    sa.Column("machine_id", Words, nullable=False),
+    sa.Column("incident", Words, nullable=False),
+    sa.Column("why", Words, nullable=False),
+    sa.Column("faults", Json, nullable=False),
+    sa.Column("by", Words, nullable=False),
+    sa.Column("until", Moment, nullable=False),
+    sa.Column("digest", Words, nullable=False, unique=True),
+    sa.Index(None, "machine_id", "until"),
+)
+
+successors = sa.Table(
+    "successors",
+    metadata,
+    sa.Column("old_machine", Words, primary_key=True),
+    sa.Column("new_machine", Words, primary_key=True),
+    sa.Column("incident", Words, nullable=False),
+    sa.Column("at", Moment, nullable=False),
+    sa.Index(None, "new_machine", "at"),
+)
+
+notes = sa.Table(
+    "notes",
+    metadata,
+    _id(),
+    sa.Column("cluster", Words, nullable=False),
+    sa.Column("node", Words, nullable=False),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("text", Words, nullable=False),
+    sa.Column("digest", Words, nullable=False, unique=True),
+    sa.Index(None, "cluster", "node", "at"),
+)
+
+# -- what makes effects once-only, and what stops them ---------------------------------------------------------
+
+intents = sa.Table(
+    "intents",
+    metadata,
+    sa.Column("incident", Words, primary_key=True),
+    sa.Column("step", Words, primary_key=True),
+    sa.Column("n", sa.Integer, primary_key=True),
+    sa.Column("verb", Words, nullable=False),
+    sa.Column("cluster", Words, nullable=False),
+    sa.Column("node", Words, nullable=False),
+    sa.Column("machine_id", Words, nullable=False),
+    sa.Column("boot_id", Words),
+    sa.Column("rung", Words, nullable=False),
+    sa.Column("fault", Words, nullable=False),
+    sa.Column("fault_class", Words, nullable=False),
+    sa.Column("before", Json),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("sent_at", Moment),
+    sa.Column("answer", Json),
+    sa.Column("void_at", Moment),
+    sa.Column("void_reason", Words),
+    sa.Column("outcome", Words),
+    sa.Index(None, "machine_id", "at"),
+)
+
+fences = sa.Table(
+    "fences",
+    metadata,
+    _id(),
+    sa.Column("scope", Words, nullable=False),
+    sa.Column("by", Words, nullable=False),
+    sa.Column("reason", Words, nullable=False),
+    sa.Column("marks", sa.Boolean, nullable=False),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("thaw_votes", Json, nullable=False),
+    sa.Column("thawed_at", Moment),
+    sa.Index(None, "thawed_at", "scope"),
+)
+
+policies = sa.Table(
+    "policies",
+    metadata,
+    _id(),
+    sa.Column("hash", Words, nullable=False, unique=True),
+    sa.Column("text", Words, nullable=False),
+    sa.Column("author", Words, nullable=False),
+    sa.Column("at", Moment, nullable=False),
+)
+
+activations = sa.Table(
+    "activations",
+    metadata,
+    _id(),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("by", Words),
+    sa.Column("at", Moment, nullable=False),
+)
+
+dwells = sa.Table(
+    "dwells",
+    metadata,
+    sa.Column("cluster", Words, primary_key=True),
+    sa.Column("node", Words, primary_key=True),
+    sa.Column("entity", Words, primary_key=True),
+    sa.Column("name", Words, primary_key=True),
+    sa.Column("state", Json),
+)
+
+inbox = sa.Table(
+    "inbox",
+    metadata,
+    _id(),
+    sa.Column("key", Words, nullable=False, unique=True),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("body", Json, nullable=False),
+)
+
+# -- the guard -------------------------------------------------------------------------------------------------
+
+guard = sa.Table(
+    "guard",
+    metadata,
+    sa.Column("name", Words, primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("fleet", Json),
+)
+"""One row, whose lock is the guard's. `fleet` is the fleet-wide question that is open."""
+
+leases = sa.Table(
+    "leases",
+    metadata,
+    sa.Column("lease_id", Words, primary_key=True),
+    sa.Column("incident", Words, nullable=False),
+    sa.Column("workflow_id", Words, nullable=False),
+    sa.Column("cluster", Words, nullable=False),
+    sa.Column("node", Words, nullable=False),
+    sa.Column("gang", Words),
+    sa.Column("domains", Json, nullable=False),
+    sa.Column("fault_class", Words, nullable=False),
+    sa.Column("plan_hash", Words, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("granted_at", Moment, nullable=False),
+    sa.Column("until", Moment, nullable=False),
+)
+
+grants = sa.Table(
+    "grants",
+    metadata,
+    sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("lease_id", Words, nullable=False),
+    sa.Column("edge", Words, nullable=False),
+    sa.Column("incident", Words, nullable=False),
+    sa.Column("cluster", Words, nullable=False),
+    sa.Column("pool", Words, nullable=False),
+    sa.Column("node", Words, nullable=False),
+    sa.Column("fault_class", Words, nullable=False),
+    sa.Column("approval", Words),
+    sa.Column("at", Moment, nullable=False),
+    sa.Index(None, "at"),
+)
+
+sightings = sa.Table(
+    "sightings",
+    metadata,
+    sa.Column("fault_class", Words, primary_key=True),
+    sa.Column("cluster", Words, primary_key=True),
+    sa.Column("node", Words, primary_key=True),
+    sa.Column("at", Moment, nullable=False),
+    sa.Index(None, "fault_class", "at"),
+)
+
+waiters = sa.Table(
+    "waiters",
+    metadata,
+    sa.Column("lease_id", Words, primary_key=True),
+    sa.Column("incident", Words, nullable=False),
+    sa.Column("workflow_id", Words, nullable=False),
+    sa.Column("cluster", Words, nullable=False),
+    sa.Column("node", Words, nullable=False),
+    sa.Column("gang", Words),
+    sa.Column("domains", Json, nullable=False),
+    sa.Column("turn", Moment, nullable=False),
+    sa.Column("blocked", Words, nullable=False),
+    sa.Column("ours", sa.Boolean, nullable=False),
+    sa.Column("gone_after", Moment, nullable=False),
+)
+
+asked = sa.Table(
+    "asked",
+    metadata,
+    sa.Column("incident", Words, primary_key=True),
+    sa.Column("approval", Words, nullable=False),
+    sa.Column("at", Moment, nullable=False),
+)
+
+breakers = sa.Table(
+    "breakers",
+    metadata,
+    sa.Column("cluster", Words, primary_key=True),
+    sa.Column("cause", Words, primary_key=True),
+    sa.Column("opened_at", Moment, nullable=False),
+    sa.Column("reason", Words, nullable=False),
+    sa.Column("votes", Json, nullable=False),
+    sa.Column("closed_at", Moment),
+)
