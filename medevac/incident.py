@@ -79,6 +79,12 @@ class StepResult(Model):
     unwritten: bool = False
     """The ledger did not take this step's line in time; the workflow hands it to the next `record`."""
 
+    def line(self, key: StepKey, step: str, at: datetime) -> Line:
+        """The step's line. The interceptor and the workflow make the same one, so that it never stands twice."""
+        result = self.model_dump(mode="json", exclude={"at", "unwritten"}, exclude_defaults=True)
+        text = f"{step}: {self.outcome}{f': {self.reason}' if self.reason else ''}"
+        return Line(key=key, at=self.at or at, kind="step", text=text, data={"step": step, "result": result})
+
 
 class Line(Model):
     """One line of the ledger. Same key and digest: no second line. Other digest: both kept and flagged."""

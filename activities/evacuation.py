@@ -1,0 +1,197 @@
+"""Empties a node: notice, time to finish or checkpoint, eviction by tier, termination."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+from temporalio import activity
+
+from activities import signatures as sig
+from activities.clock import Clock, utcnow
+from activities.drain import Times, leaving, next_tier
+from activities.failures import Refused, redact
+from activities.heartbeat import Cancelled, Pulse
+from activities.ports import Cluster, Eviction, NotSent, Pod, Unreadable
+from activities.precondition import Look, RecentLook
+from activities.registry import Registry
+from medevac.fleet.node import Workload
+from medevac.incident import Outcome, StepResult
+from medevac.policy.plan import Drain
+
+LISTED = 20
+"""Names in a result; the rest are counted."""
+
+
+class EvacuationActivities:
+    def __init__(self, registry: Registry, look: Look, clock: Clock = utcnow) -> None:
+        self._registry = registry
+        self._look = look
+        self._clock = clock
+
+    @activity.defn(name=sig.EVACUATE.name, no_thread_cancel_exception=True)
+    def evacuate(self, request: sig.EvacuateRequest) -> StepResult:
+        """Done only when nothing that must leave is left, by two listings; how it ended otherwise says the outcome.
+
+        Every attempt reads the node anew and goes on from there: nothing of an earlier attempt is needed.
+        """
+        times = Times.of(request.drain, activity.info().scheduled_time, request.drain_s, request.pod_grace_s)
+        with Pulse() as pulse:
+            try:
+                self._look.begin(request.pre)
+                cluster = self._registry.cluster(request.pre.cluster)
+                work = _Evacuation(request, cluster, self._look, times, pulse, self._clock)
+            except Refused as refused:
+                return StepResult(outcome=Outcome.REFUSED, reason=refused.reason, who=refused.who, at=self._clock())
+            try:
+                return work.run()
+            except Refused as refused:
+                return work.end(Outcome.REFUSED, refused.reason, who=refused.who)
+            except Cancelled:
+                return work.end(Outcome.CANCELLED, "cancelled; pods may be left on the node")
+
+
+@dataclass(slots=True)
+class _Evacuation:
+    request: sig.EvacuateRequest
+    cluster: Cluster
+    look: Look
+    times: Times
+    pulse: Pulse
+    clock: Clock
+    sent: dict[str, Pod] = field(default_factory=dict)
+    """Evicted by this attempt, by UID: a successor of the same name is another pod."""
+    refusals: dict[str, str] = field(default_factory=dict)
+    """Why a pod was not evicted the last time, by UID."""
+    next_try: dict[str, float] = field(default_factory=dict)
+    left: list[Pod] = field(default_factory=list)
+
+    def run(self) -> StepResult:
+        pre, times = self.request.pre, self.times
+        recent = RecentLook(self.look, pre)
+        renew_at = time.monotonic() + 30
+        empty_since: float | None = None
+        trouble = ""
+        recent.before_call()
+        self._notice()
+        while True:
+            # Also while jobs are given time: a veto or a freeze is seen now, not at the first eviction.
+            recent.before_call()
+            if time.monotonic() >= renew_at:
+                self.look.renew(pre)
+                renew_at = time.monotonic() + 30
+            working = True
+            try:
+                self.left = leaving(self.cluster.pods(pre.node))
+                trouble = ""
+                if not self.left:
+                    empty_since = empty_since or time.monotonic()
+                    if time.monotonic() - empty_since >= times.settle_s:
+                        return self._emptied()
+                else:
+                    empty_since = None
+                    working = self._evict_those_whose_turn_it_is(recent)
+            except Unreadable as error:
+                empty_since, trouble = None, f"cluster {pre.cluster} can't be read: {redact(str(error))}"
+            if (self.left or trouble) and (ended := self._time_is_over(trouble)):
+                return ended
+            self.pulse.wait(min(times.poll_s(working=working), times.settle_s))
+
+    def _notice(self) -> None:
+        """A courtesy: a cluster that can't pass it on doesn't stop the drain, the pods' grace stays."""
+        try:
+            self.cluster.notice(self.request.pre.node, self.times.deadline)
+        except (NotSent, Unreadable) as error:
+            activity.logger.warning("notice could not be given: %s", redact(str(error)))
+
+    def _evict_those_whose_turn_it_is(self, recent: RecentLook) -> bool:
+        """True while something is on its way; False when all are being waited for."""
+        now = self.clock()
+        turn = next_tier(self.left)
+        workloads: dict[str, Workload] = {}
+        if self.times.drain is not Drain.NOW and any(pod.tier == "workload" for pod in turn):
+            workloads = {work.name: work for work in self.cluster.workloads(self.request.pre.node)}
+        working = False
+        for pod in turn:
+            if pod.terminating:
+                working = True
+            elif self.times.may_go(pod, workloads.get(pod.workload), now):
+                working = True
+                if time.monotonic() >= self.next_try.get(pod.uid, 0.0):
+                    self._evict(pod, recent)
+        return working
+
+    def _evict(self, pod: Pod, recent: RecentLook) -> None:
+        over = self.clock() >= self.times.deadline
+        if over and not (self.request.budget_bypass and self.refusals.get(pod.uid)):
+            return
+        recent.before_call()
+        self.pulse.check()
+        wait_s = self.times.backoff_s
+        try:
+            # Past the deadline only where the plan says so: deletion goes around the disruption budget.
+            gone = (self.cluster.delete if over and self.request.budget_bypass else self.cluster.evict)(
+                pod, self.times.grace_s
+            )
+        except NotSent as error:
+            self.refusals[pod.uid] = f"not taken: {redact(str(error), 200)}"
+            wait_s = error.retry_after_s or wait_s
+        else:
+            if gone is not Eviction.BUDGET:
+                self.sent[pod.uid] = pod
+                self.refusals.pop(pod.uid, None)
+                # An accepted eviction that is not seen to terminate is sent again; its UID makes that safe.
+                self.next_try[pod.uid] = time.monotonic() + 5 * wait_s
+                return
+            self.refusals[pod.uid] = f"disruption budget {pod.budget or 'without a name'}"
+        self.next_try[pod.uid] = time.monotonic() + wait_s * random.uniform(1.0, 1.3)  # noqa: S311 - jitter
+
+    def _emptied(self) -> StepResult:
+        if self.sent:
+            return self.end(Outcome.DONE, f"{len(self.sent)} pods evicted and terminated")
+        return self.end(Outcome.ALREADY, "nothing was left to evict")
+
+    def _time_is_over(self, trouble: str) -> StepResult | None:
+        now = self.clock()
+        if now < self.times.deadline:
+            return None
+        if trouble:
+            return self.end(Outcome.TIMED_OUT, trouble) if now >= self.times.end else None
+        going = [pod for pod in self.left if pod.terminating or pod.uid in self.sent]
+        staying = [pod for pod in self.left if pod not in going]
+        deleting = self.request.budget_bypass and any(self.refusals.get(pod.uid) for pod in staying)
+        if (not staying or deleting) and now < self.times.end:
+            return None
+        if not staying:
+            return self.end(Outcome.TIMED_OUT, f"still terminating at the deadline: {_names(going)}")
+        budgets = sorted({pod.budget or "?" for pod in staying if "budget" in self.refusals.get(pod.uid, "")})
+        if budgets:
+            held = [pod for pod in staying if "budget" in self.refusals.get(pod.uid, "")]
+            return self.end(
+                Outcome.BLOCKED,
+                f"disruption budgets refuse at the deadline: {_names(held)}",
+                who=", ".join(f"budget {budget}" for budget in budgets),
+            )
+        if refused := [pod for pod in staying if pod.uid in self.refusals]:
+            return self.end(Outcome.TIMED_OUT, f"{_names(refused)}: {self.refusals[refused[0].uid]}")
+        return self.end(
+            Outcome.BLOCKED,
+            f"still running at the deadline: {_names(staying)}",
+            who=", ".join(sorted({pod.workload or pod.name for pod in staying})[:LISTED]),
+        )
+
+    def end(self, outcome: Outcome, reason: str, who: str = "") -> StepResult:
+        proof: dict[str, JsonValue] = {
+            "evicted": len(self.sent),
+            "workloads": list[JsonValue](sorted({pod.workload for pod in self.sent.values() if pod.workload})[:LISTED]),
+            "left": list[JsonValue](sorted(f"{pod.namespace}/{pod.name}" for pod in self.left)[:LISTED]),
+        }
+        return StepResult(outcome=outcome, reason=redact(reason), who=who, at=self.clock(), proof=proof)
+
+
+def _names(pods: list[Pod]) -> str:
+    names = sorted(f"{pod.namespace}/{pod.name}" for pod in pods)
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more

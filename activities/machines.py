@@ -1,0 +1,229 @@
+"""The one physical call to a machine, and the wait for its proof."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import JsonValue
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities import signatures as sig
+from activities.clock import Clock, utcnow
+from activities.failures import Refused, redact, unreadable, waits
+from activities.heartbeat import Cancelled, Pulse
+from activities.ports import Cluster, MachineState, NotSent, Unclear, Unreadable, Verb
+from activities.precondition import Look
+from activities.proof import World, another_machine, missing
+from activities.registry import NotConfigured, Registry
+from medevac.fleet.node import Identity, Machine, Node
+from medevac.incident import Outcome, StepKey, StepResult
+
+if TYPE_CHECKING:
+    from activities.storage.intents import Intent, Intents
+    from activities.storage.ledger import Ledger
+
+T = TypeVar("T")
+
+RETRY_S = 2.0
+RENEW_S = 30.0
+_REPLACING = frozenset((Verb.REQUEST, Verb.TERMINATE))
+
+
+class MachineActivities:
+    def __init__(self, registry: Registry, look: Look, intents: Intents, ledger: Ledger, clock: Clock = utcnow) -> None:
+        self._registry = registry
+        self._look = look
+        self._intents = intents
+        self._ledger = ledger
+        self._clock = clock
+
+    @activity.defn(name=sig.ACT.name, no_thread_cancel_exception=True)
+    def act(self, request: sig.ActRequest) -> StepResult:
+        """Look, intent, call: at most one call for a key, whatever dies in between.
+
+        Ends `done` when the call was made, also when its answer is unclear; the proof is `prove`'s.
+        """
+        entered = time.monotonic()
+        try:
+            if (found := self._intent(request.key)) is not None:
+                return self._waits_for_proof(found)
+            provider = self._registry.provider(request.pre.provider)
+            node = self._look.begin(request.pre)
+            was = self._read(f"provider {provider.name}", lambda: provider.state(node, request.pre.incident))
+            self._look.now(request.pre)
+        except Refused as refused:
+            return self._end(Outcome.REFUSED, refused.reason, who=refused.who)
+        except NotConfigured as error:
+            return self._end(Outcome.FAILED, str(error))
+        self._still_ours(entered)
+        intent, new = self._intents.begin(
+            request.key,
+            verb=request.verb,
+            cluster=request.pre.cluster,
+            node=request.pre.node,
+            machine_id=node.machine.id,
+            boot_id=node.machine.boot_id,
+            rung=request.rung,
+            fault=request.fault,
+            fault_class=request.fault_class,
+            at=self._clock(),
+            before=was.model_dump(mode="json"),
+        )
+        if not new:
+            return self._waits_for_proof(intent)
+        # From here on the call counts as made. Only a sure "not sent" takes that back.
+        try:
+            self._still_ours(entered)
+        except ApplicationError:
+            self._intents.void(request.key, "the attempt's time was over before the call", self._clock())
+            raise
+        try:
+            answer = provider.do(request.verb, node, request.pre.incident)
+        except NotSent as error:
+            self._intents.void(request.key, redact(str(error)), self._clock())
+            if error.final:
+                return self._end(Outcome.FAILED, f"{request.pre.provider} refuses: {redact(str(error))}")
+            raise waits(
+                f"{request.pre.provider} did not take the call: {error}", error.retry_after_s or RETRY_S, "NotSent"
+            ) from None
+        except Exception as error:
+            # Any other error may have come after the effect. Calling again could be a second reboot.
+            kind = "" if isinstance(error, Unclear) else f"{type(error).__name__}: "
+            said = f"unclear whether it was done ({kind}{redact(str(error))}); waiting for proof"
+            self._note_answer(request, said)
+            return self._end(Outcome.DONE, said, identity=node.identity)
+        self._note_answer(request, answer)
+        return self._end(Outcome.DONE, "call made, waiting for proof", identity=node.identity, proof={"answer": answer})
+
+    @activity.defn(name=sig.PROVE.name, no_thread_cancel_exception=True)
+    def prove(self, request: sig.ProveRequest) -> StepResult:
+        """Reads until the world shows what the call was for, or the deadline is over. Never calls."""
+        intent = self._intent(request.acted)
+        if intent is None:
+            return self._end(Outcome.FAILED, f"no call was made under {request.acted}; there is nothing to prove")
+        try:
+            provider = self._registry.provider(request.pre.provider)
+            cluster = self._registry.cluster(request.pre.cluster)
+        except NotConfigured as error:
+            return self._end(Outcome.FAILED, str(error))
+        before = Identity(uid=request.pre.identity.uid, machine_id=intent.machine_id, boot_id=intent.boot_id)
+        was = MachineState.model_validate(intent.before)
+        deadline = activity.info().scheduled_time + timedelta(seconds=request.deadline_s)
+        poll_s = min(5.0, max(0.05, request.deadline_s / 60))
+        lacks = "nothing could be read"
+        renew_at = self._clock()
+        with Pulse() as pulse:
+            while True:
+                now = self._clock()
+                if now >= renew_at:
+                    self._renew(request.pre)
+                    renew_at = now + timedelta(seconds=min(RENEW_S, request.deadline_s / 4))
+                try:
+                    node = cluster.node(request.pre.node)
+                    world = World(node, provider.state(node or _stub(request.pre), request.pre.incident))
+                    if not _REPLACING & set(request.verbs) and (other := another_machine(before, world)):
+                        return self._end(Outcome.REFUSED, other)
+                    lack = [m for verb in request.verbs if (m := missing(verb, before, was, world))]
+                    if not lack:
+                        return self._proved(request, world, cluster)
+                    lacks = "; ".join(lack)
+                except Unreadable as error:
+                    lacks = f"unreadable: {redact(str(error))}"
+                if self._clock() >= deadline:
+                    self._note_end(request.acted, "timed_out")
+                    return self._end(Outcome.TIMED_OUT, f"no proof within {request.deadline_s:g} s: {lacks}")
+                try:
+                    pulse.wait(poll_s)
+                except Cancelled:
+                    return self._end(Outcome.CANCELLED, f"cancelled while waiting for proof: {lacks}")
+
+    # -- parts -------------------------------------------------------------------------------------------------
+
+    def _intent(self, key: StepKey) -> Intent | None:
+        """The intent that stands; one that was voided was surely not sent and may be tried again."""
+        intent = self._read("the intents", lambda: self._intents.get(key))
+        return intent if intent is not None and not intent.void else None
+
+    def _read(self, what: str, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except Exception as error:
+            raise unreadable(what, error) from None
+
+    def _still_ours(self, entered: float) -> None:
+        """An attempt whose time is over has a successor: it must not make a call that nobody expects any more."""
+        limit = activity.info().start_to_close_timeout
+        if activity.is_cancelled() or (limit and time.monotonic() - entered >= limit.total_seconds()):
+            raise waits("this attempt's time is over; the next one looks again", RETRY_S, "TooLate")
+
+    def _note_answer(self, request: sig.ActRequest, answer: JsonValue) -> None:
+        try:
+            self._intents.sent(request.key, answer, self._clock())
+        except Unreadable as error:
+            # The intent itself stands; what the provider said is only for people.
+            activity.logger.warning("answer to %s could not be stored: %s", request.key, redact(str(error)))
+
+    def _note_end(self, key: StepKey, outcome: str) -> None:
+        try:
+            self._intents.ended(key, outcome)
+        except Unreadable as error:
+            activity.logger.warning("end of %s could not be stored: %s", key, redact(str(error)))
+
+    def _renew(self, pre: sig.Precondition) -> None:
+        try:
+            self._look.renew(pre)
+        except ApplicationError as error:
+            # Waiting for proof destroys nothing; it goes on without the lease.
+            activity.logger.warning("lease could not be renewed while waiting for proof: %s", error)
+
+    def _waits_for_proof(self, intent: Intent) -> StepResult:
+        reason = f"intent of {intent.at:%Y-%m-%d %H:%M:%S} UTC found: not called again, waiting for proof"
+        return self._end(Outcome.ALREADY, reason)
+
+    def _proved(self, request: sig.ProveRequest, world: World, cluster: Cluster) -> StepResult:
+        successor = world.state.successor if Verb.REQUEST in request.verbs else None
+        node = cluster.node(successor) if successor else world.node
+        if successor:
+            if node is None:
+                raise Unreadable(f"successor {successor} is not in the cluster yet")
+            # The same fault on a successor stops the ladder; that must not depend on this machine's memory.
+            old = request.pre.identity.machine_id or f"{request.pre.cluster}/{request.pre.node}"
+            self._ledger.record_successor(old, node.machine.id, request.pre.incident, self._clock())
+        self._note_end(request.acted, "proved")
+        return self._end(
+            Outcome.DONE,
+            f"proved: {', '.join(request.verbs)}",
+            identity=node.identity if node else None,
+            successor=successor,
+            proof={"state": world.state.model_dump(mode="json", exclude_defaults=True)},
+        )
+
+    def _end(
+        self,
+        outcome: Outcome,
+        reason: str,
+        *,
+        who: str = "",
+        identity: Identity | None = None,
+        successor: str | None = None,
+        proof: dict[str, JsonValue] | None = None,
+    ) -> StepResult:
+        return StepResult(
+            outcome=outcome,
+            reason=redact(reason),
+            who=who,
+            identity=identity,
+            successor=successor,
+            at=self._clock(),
+            proof=proof or {},
+        )
+
+
+def _stub(pre: sig.Precondition) -> Node:
+    """The machine as the plan knew it, for asking its provider about it when its node is gone."""
+    machine = Machine(provider=pre.provider, id=pre.identity.machine_id or "", boot_id=pre.identity.boot_id)
+    return Node(cluster=pre.cluster, name=pre.node, uid=pre.identity.uid, machine=machine)

@@ -1,0 +1,42 @@
+"""Tells people in chat, once for a key."""
+
+from __future__ import annotations
+
+from temporalio import activity
+
+from activities import signatures as sig
+from activities.clock import Clock, utcnow
+from activities.failures import redact
+from activities.intended import Lost, Rejected, SendOnce
+from activities.registry import Registry
+from medevac.incident import Outcome, StepResult
+
+MAX_TEXT = 3_900
+"""Chat systems cut or refuse near 4,000 characters."""
+PAGE = "@here "
+
+
+class MessageActivities:
+    def __init__(self, registry: Registry, once: SendOnce, clock: Clock = utcnow) -> None:
+        self._registry = registry
+        self._once = once
+        self._clock = clock
+
+    @activity.defn(name=sig.NOTIFY.name, no_thread_cancel_exception=True)
+    def notify(self, request: sig.NotifyRequest) -> StepResult:
+        """A ledger that is down doesn't silence it: then a crash at the wrong moment may say it twice."""
+        key, chat = str(request.key), self._registry.chat
+        text = (PAGE if request.page else "") + redact(request.text, MAX_TEXT)
+        try:
+            ref, new = self._once.send(
+                request.key,
+                "message",
+                find=lambda: chat.find(key),
+                send=lambda: chat.post(key, request.thread, text),
+                unintended=True,
+            )
+        except Rejected as error:
+            return StepResult(outcome=Outcome.FAILED, reason=str(error), at=self._clock())
+        except Lost as error:
+            return StepResult(outcome=Outcome.TIMED_OUT, reason=str(error), at=self._clock())
+        return StepResult(outcome=Outcome.DONE if new else Outcome.ALREADY, at=self._clock(), proof={"message": ref})

@@ -1,0 +1,64 @@
+"""What proves that a call to a machine had its effect. Pure: the world as read goes in, what is missing comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from activities.ports import MachineState, Verb
+from medevac.fleet.node import Identity, Node
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One fresh reading. `node` is None when the cluster doesn't know it (any more)."""
+
+    node: Node | None
+    state: MachineState
+
+
+def missing(verb: Verb, before: Identity, was: MachineState, world: World) -> str | None:
+    """What is still missing for the proof, in words; None = proved.
+
+    `before` is the machine that the intent was stored for, `was` what its provider said then. The provider's
+    "done" is no proof of a repair: only something that the effect alone changes is.
+    """
+    match verb:
+        case Verb.REBOOT:
+            return _new_boot(before, world) or _ready(world)
+        case Verb.REINSTALL:
+            if world.state.image_mark is None or world.state.image_mark == was.image_mark:
+                return "the image's mark has not changed"
+            return _new_boot(before, world) or _ready(world)
+        case Verb.RESET_GPU | Verb.RESTART_AGENT:
+            if world.state.gpu_reset_mark is None or world.state.gpu_reset_mark == was.gpu_reset_mark:
+                return "the reset mark has not changed"
+            return _ready(world)
+        case Verb.REQUEST:
+            if world.state.successor is None:
+                return "no successor has joined"
+            return None if world.state.successor_ready else f"successor {world.state.successor} is not ready"
+        case Verb.TERMINATE:
+            gone = not world.state.exists or world.state.power == "off"
+            return None if gone else f"the provider says that the machine is {world.state.power}"
+
+
+def another_machine(before: Identity, world: World) -> str | None:
+    """Says so when another machine answers under the node's name: it can prove nothing about ours."""
+    if world.node is None or world.node.machine.id == before.machine_id:
+        return None
+    return f"machine {world.node.machine.id} answers under this name, not {before.machine_id}"
+
+
+def _new_boot(before: Identity, world: World) -> str | None:
+    if world.node is None:
+        return "the node is not in the cluster"
+    boot = world.node.machine.boot_id
+    if boot is None:
+        return "the boot id can't be read"
+    return f"boot id is still {boot}" if boot == before.boot_id else None
+
+
+def _ready(world: World) -> str | None:
+    if world.node is None:
+        return "the node is not in the cluster"
+    return None if world.node.ready else "the node is not ready"

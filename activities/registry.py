@@ -1,0 +1,131 @@
+"""Which adapter stands for which outside system in this installation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol, TypeVar
+
+from activities.ports import Chat, CheckResult, Checks, Cluster, Provider, Tickets
+from medevac.faults.classes import Covers
+from medevac.fleet.node import Node
+from medevac.incident import StepKey
+
+T = TypeVar("T")
+
+
+class ConfigurationError(ValueError):
+    """The parts don't make an installation; the message says which, and what to change."""
+
+
+class NotConfigured(LookupError):
+    """A name that no part answers to."""
+
+
+class _Part(Protocol):
+    @property
+    def simulated(self) -> bool: ...
+
+
+class NoChecks:
+    """Stands where a cluster has no checks: proves nothing, so that nothing is returned to service by it."""
+
+    def __init__(self, *, simulated: bool) -> None:
+        self.simulated = simulated
+
+    def covers(self, node: Node) -> frozenset[Covers]:
+        return frozenset()
+
+    def run(self, node: Node, covers: tuple[Covers, ...], key: StepKey) -> CheckResult | None:
+        raise NotConfigured(f"cluster {node.cluster!r} has no checks; add a `checks` part for it to the configuration")
+
+
+class Registry:
+    """All parts by name. Refuses an installation that mixes simulated parts with real ones.
+
+    A simulated check would "prove" a real machine healthy, and a drill would page people about machines that
+    don't exist; hence all or none, the chat included.
+    """
+
+    def __init__(
+        self,
+        *,
+        clusters: Iterable[Cluster],
+        providers: Iterable[Provider],
+        chat: Chat,
+        checks: Mapping[str, Checks] | None = None,
+        tickets: Mapping[str, Tickets] | None = None,
+    ) -> None:
+        self._clusters = _by_name("cluster", clusters)
+        self._providers = _by_name("provider", providers)
+        self._checks = dict(checks or {})
+        self._tickets = dict(tickets or {})
+        self.chat = chat
+        if not self._clusters:
+            raise ConfigurationError("no cluster is configured; name at least one under `clusters`")
+        for kind, named, known in (
+            ("checks", self._checks, self._clusters),
+            ("tickets", self._tickets, self._providers),
+        ):
+            for name in named:
+                if name not in known:
+                    raise ConfigurationError(
+                        f"`{kind}` names {name!r}, which isn't configured; known: {', '.join(known)}"
+                    )
+        self.simulated = _all_or_none(self._parts())
+
+    def _parts(self) -> dict[str, _Part]:
+        parts: dict[str, _Part] = {f"cluster {name}": part for name, part in self._clusters.items()}
+        parts |= {f"provider {name}": part for name, part in self._providers.items()}
+        parts |= {f"checks of {name}": part for name, part in self._checks.items()}
+        parts |= {f"tickets of {name}": part for name, part in self._tickets.items()}
+        parts["chat"] = self.chat
+        return parts
+
+    def cluster(self, name: str) -> Cluster:
+        return _find("cluster", name, self._clusters)
+
+    def clusters(self) -> list[Cluster]:
+        return list(self._clusters.values())
+
+    def provider(self, name: str) -> Provider:
+        return _find("provider", name, self._providers)
+
+    def providers(self) -> list[Provider]:
+        return list(self._providers.values())
+
+    def checks(self, cluster: str) -> Checks:
+        self.cluster(cluster)
+        return self._checks.get(cluster) or NoChecks(simulated=self.simulated)
+
+    def tickets(self, provider: str) -> Tickets:
+        return _find("ticket system for provider", provider, self._tickets)
+
+
+def _by_name(kind: str, parts: Iterable[T]) -> dict[str, T]:
+    named: dict[str, T] = {}
+    for part in parts:
+        name = str(getattr(part, "name", ""))
+        if not name or name in named:
+            raise ConfigurationError(
+                f"{kind} name {name!r} is {'empty' if not name else 'used twice'}; names must differ"
+            )
+        named[name] = part
+    return named
+
+
+def _find(kind: str, name: str, parts: Mapping[str, T]) -> T:
+    try:
+        return parts[name]
+    except KeyError:
+        known = ", ".join(parts) or "none"
+        raise NotConfigured(f"no {kind} is called {name!r}; configured: {known}") from None
+
+
+def _all_or_none(parts: Mapping[str, _Part]) -> bool:
+    simulated = [name for name, part in parts.items() if part.simulated]
+    real = [name for name, part in parts.items() if not part.simulated]
+    if simulated and real:
+        raise ConfigurationError(
+            f"simulated parts ({', '.join(simulated)}) are mixed with real ones ({', '.join(real)}); use only one kind"
+        )
+    return bool(simulated)
