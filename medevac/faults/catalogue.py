@@ -96,7 +96,8 @@ def classify(event: HealthEvent) -> HealthEvent:
     """Fills `fault_class`, `covers`, `advice` and `note` from the catalogue and what the driver itself says.
 
     Raises a class above its row only for: the word Fatal in a switch's line where the guide leaves it open,
-    the NVLink 5 decode (whose rows are `unknown` until decoded), and Xid 154's recommendation.
+    the NVLink 5 decode (whose rows are `unknown` until decoded), and Xid 154's recommendation. A worse class that
+    is already there (a policy's threshold or rule put it) is kept.
     """
     if event.fault is None:
         return event
