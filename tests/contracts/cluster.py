@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from activities.ports import Eviction, Mark, NotSent, Pod, Unclear, Unreadable
+from tests.contracts.rigs import RETRY_AFTER_S, ClusterRig, Trouble
+
+MARK = Mark(incident="inc-1", code="xid-79", faults=("xid/79",), reason="GPU has fallen off the bus")
+OTHER = MARK.model_copy(update={"incident": "inc-2"})
+NOWHERE = "no-such-node"
+
+
+def workload_pod(rig: ClusterRig) -> Pod:
+    return next(pod for pod in rig.cluster.pods(rig.node) if pod.tier == "workload")
+
+
+def still_there(rig: ClusterRig, pod: Pod) -> bool:
+    return pod.uid in {other.uid for other in rig.cluster.pods(rig.node)}
+
+
+class ClusterContract:
+    """Subclass it with a fixture `rig` that gives a `ClusterRig`."""
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def test_a_listed_node_is_the_one_that_is_read(self, rig: ClusterRig) -> None:
+        listed = {node.name: node for node in rig.cluster.nodes()}
+        read = rig.cluster.node(rig.node)
+        assert read == listed[rig.node]
+        assert read is not None
+        assert read.cluster == rig.cluster.name
+        assert read.simulated == rig.cluster.simulated
+        assert read.ready
+        assert read.schedulable
+        assert all((read.identity.uid, read.identity.machine_id, read.identity.boot_id))
+
+    def test_a_node_that_does_not_exist_is_none(self, rig: ClusterRig) -> None:
+        assert rig.cluster.node(NOWHERE) is None
+        assert rig.cluster.pods(NOWHERE) == []
+        assert rig.cluster.workloads(NOWHERE) == []
+
+    def test_what_cannot_be_read_says_so(self, rig: ClusterRig) -> None:
+        rig.unreadable()
+        with pytest.raises(Unreadable):
+            rig.cluster.node(rig.node)
+
+    def test_the_work_of_the_pods_is_listed(self, rig: ClusterRig) -> None:
+        names = {work.name for work in rig.cluster.workloads(rig.node)}
+        assert names == {pod.workload for pod in rig.cluster.pods(rig.node) if pod.tier == "workload"}
+
+    # -- marks -------------------------------------------------------------------------------------------------
+
+    def test_a_mark_takes_the_node_out_and_names_its_incident(self, rig: ClusterRig) -> None:
+        assert rig.cluster.mark(rig.node, MARK) == "done"
+        node = rig.cluster.node(rig.node)
+        assert node is not None
+        assert not node.schedulable
+        assert node.marked_by == "inc-1"
+        assert node.foreign_cordon is None
+
+    def test_a_mark_again_changes_nothing(self, rig: ClusterRig) -> None:
+        rig.cluster.mark(rig.node, MARK)
+        before = rig.cluster.node(rig.node)
+        assert rig.cluster.mark(rig.node, MARK) == "already"
+        assert rig.cluster.node(rig.node) == before
+
+    def test_the_same_incident_may_say_a_worse_fault(self, rig: ClusterRig) -> None:
+        rig.cluster.mark(rig.node, MARK)
+        assert rig.cluster.mark(rig.node, MARK.model_copy(update={"code": "xid-95"})) == "done"
+
+    def test_another_incidents_mark_is_never_overwritten(self, rig: ClusterRig) -> None:
+        rig.cluster.mark(rig.node, MARK)
+        with pytest.raises(NotSent, match="inc-1"):
+            rig.cluster.mark(rig.node, OTHER)
+        node = rig.cluster.node(rig.node)
+        assert node is not None
+        assert node.marked_by == "inc-1"
+
+    def test_a_node_that_is_gone_cannot_be_marked(self, rig: ClusterRig) -> None:
+        with pytest.raises(NotSent) as refusal:
+            rig.cluster.mark(NOWHERE, MARK)
+        assert refusal.value.final
+
+    def test_a_throttled_mark_was_not_sent(self, rig: ClusterRig) -> None:
+        rig.trouble_marking(Trouble.THROTTLE)
+        with pytest.raises(NotSent) as refusal:
+            rig.cluster.mark(rig.node, MARK)
+        assert refusal.value.retry_after_s == RETRY_AFTER_S
+        assert not refusal.value.final
+        assert rig.cluster.mark(rig.node, MARK) == "done"
+
+    def test_a_mark_whose_answer_was_lost_is_found(self, rig: ClusterRig) -> None:
+        rig.trouble_marking(Trouble.TIMEOUT_AFTER)
+        with pytest.raises(Unclear):
+            rig.cluster.mark(rig.node, MARK)
+        assert rig.cluster.mark(rig.node, MARK) == "already"
+
+    def test_lifting_returns_the_node(self, rig: ClusterRig) -> None:
+        rig.cluster.mark(rig.node, MARK)
+        assert rig.cluster.lift(rig.node, "inc-1") == "done"
+        node = rig.cluster.node(rig.node)
+        assert node is not None
+        assert node.schedulable
+        assert node.marked_by is None
+
+    def test_lifting_again_or_from_a_node_that_is_gone_is_already(self, rig: ClusterRig) -> None:
+        rig.cluster.mark(rig.node, MARK)
+        rig.cluster.lift(rig.node, "inc-1")
+        assert rig.cluster.lift(rig.node, "inc-1") == "already"
+        assert rig.cluster.lift(NOWHERE, "inc-1") == "already"
+
+    def test_only_the_own_mark_is_lifted(self, rig: ClusterRig) -> None:
+        rig.cluster.mark(rig.node, MARK)
+        assert rig.cluster.lift(rig.node, "inc-2") == "already"
+        node = rig.cluster.node(rig.node)
+        assert node is not None
+        assert node.marked_by == "inc-1"
+
+    def test_others_cordon_stays(self, rig: ClusterRig) -> None:
+        rig.cordon("alice")
+        rig.cluster.mark(rig.node, MARK)
+        marked = rig.cluster.node(rig.node)
+        assert marked is not None
+        assert marked.foreign_cordon == "alice"
+        rig.cluster.lift(rig.node, "inc-1")
+        node = rig.cluster.node(rig.node)
+        assert node is not None
+        assert node.foreign_cordon == "alice"
+        assert not node.schedulable
+
+    def test_someones_uncordon_shows(self, rig: ClusterRig) -> None:
+        """A veto: the mark still names us, the node takes work all the same."""
+        rig.cluster.mark(rig.node, MARK)
+        rig.uncordon()
+        node = rig.cluster.node(rig.node)
+        assert node is not None
+        assert node.schedulable
+        assert node.marked_by == "inc-1"
+
+    # -- emptying ----------------------------------------------------------------------------------------------
+
+    def test_an_evicted_pod_terminates(self, rig: ClusterRig) -> None:
+        rig.cluster.mark(rig.node, MARK)
+        pod = workload_pod(rig)
+        assert rig.cluster.evict(pod, 30) is Eviction.EVICTED
+        rig.pass_time()
+        assert not still_there(rig, pod)
+
+    def test_eviction_is_accepted_before_the_pod_has_terminated(self, rig: ClusterRig) -> None:
+        pod = workload_pod(rig)
+        rig.cluster.evict(pod, 30)
+        assert next(p for p in rig.cluster.pods(rig.node) if p.uid == pod.uid).terminating
+
+    def test_evicting_again_is_harmless(self, rig: ClusterRig) -> None:
+        rig.cluster.mark(rig.node, MARK)
+        pod = workload_pod(rig)
+        rig.cluster.evict(pod, 30)
+        assert rig.cluster.evict(pod, 30) is Eviction.EVICTED
+        rig.pass_time()
+        assert rig.cluster.evict(pod, 30) is Eviction.GONE
+
+    def test_a_budget_refuses_eviction_but_not_deletion(self, rig: ClusterRig) -> None:
+        rig.cluster.mark(rig.node, MARK)
+        budget = rig.guard(workload_pod(rig))
+        pod = workload_pod(rig)
+        assert pod.budget == budget
+        assert rig.cluster.evict(pod, 30) is Eviction.BUDGET
+        rig.pass_time()
+        assert still_there(rig, pod)
+        assert rig.cluster.delete(pod, 30) is Eviction.EVICTED
+        rig.pass_time()
+        assert not still_there(rig, pod)
+
+    def test_the_uid_counts_not_the_name(self, rig: ClusterRig) -> None:
+        pod = workload_pod(rig)
+        rig.replace(pod)
+        assert rig.cluster.evict(pod, 30) is Eviction.GONE
+        assert rig.cluster.delete(pod, 30) is Eviction.GONE
+        rig.pass_time()
+        successors = [p for node in rig.cluster.nodes() for p in rig.cluster.pods(node.name) if p.name == pod.name]
+        assert len(successors) == 1
+        assert successors[0].uid != pod.uid
+        assert not successors[0].terminating
+
+    def test_a_throttled_eviction_was_not_sent(self, rig: ClusterRig) -> None:
+        pod = workload_pod(rig)
+        rig.trouble_evicting(Trouble.THROTTLE)
+        with pytest.raises(NotSent) as refusal:
+            rig.cluster.evict(pod, 30)
+        assert refusal.value.retry_after_s == RETRY_AFTER_S
+        rig.pass_time()
+        assert still_there(rig, pod)
+
+    def test_a_marked_node_gets_no_new_work(self, rig: ClusterRig) -> None:
+        rig.cluster.mark(rig.node, MARK)
+        for pod in rig.cluster.pods(rig.node):
+            if not pod.tolerates_mark:
+                rig.cluster.delete(pod, 0)
+        rig.pass_time()
+        assert all(pod.tolerates_mark for pod in rig.cluster.pods(rig.node))
+
+    def test_a_notice_can_be_given_again(self, rig: ClusterRig) -> None:
+        by = datetime.now(UTC) + timedelta(minutes=5)
+        rig.cluster.notice(rig.node, by)
+        rig.cluster.notice(rig.node, by)
+        assert workload_pod(rig).terminating is False
