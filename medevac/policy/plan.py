@@ -67,6 +67,12 @@ class Drain(StrEnum):
     JOB_END = "job_end"
 
 
+_NOT_HASHED = {
+    "n", "made_at", "reasons", "passed_over", "destroys", "would", "drain_s", "wait_s", "watch_s", "step_s",
+}  # fmt: skip
+"""When it was made, the words, and what shrinks or grows by mere waiting (bounded by policy and world alike)."""
+
+
 class PassedOver(Model):
     rung: Rung
     why: str
@@ -132,6 +138,9 @@ class Plan(Model):
     quiet_s: float = 86_400.0
     """`observe` only: withdrawn after this long without a repeat."""
     destroys: tuple[str, ...] = ()
+    """What the rung destroys, with amounts as they are now, for people."""
+    at_stake: tuple[str, ...] = ()
+    """The same without amounts, which grow while one waits."""
     foreign_cordon: str | None = None
     hands_off: str | None = None
     """Who else keeps the node, as the plan saw it: what was known and asked about doesn't refuse the step."""
@@ -142,8 +151,8 @@ class Plan(Model):
 
     @cached_property
     def hash(self) -> str:
-        """Equal for plans that would do the same to the same machine for the same faults."""
-        return digest(self.model_dump(mode="json", exclude={"n", "made_at", "reasons", "passed_over"}))[:16]
+        """Equal for plans that would do the same to the same machine for the same faults, whenever they are made."""
+        return digest(self.model_dump(mode="json", exclude=_NOT_HASHED))[:16]
 
     def stays_within(self, approved: Plan) -> bool:
         """True when this plan does no more than `approved`, to the same machine: its permission still holds."""
@@ -151,7 +160,7 @@ class Plan(Model):
             self.action == approved.action
             and self.rung == approved.rung
             and self.identity == approved.identity
-            and set(self.destroys) <= set(approved.destroys)
+            and set(self.at_stake) <= set(approved.at_stake)
             and self.budget_bypass <= approved.budget_bypass
         )
 

@@ -1,0 +1,231 @@
+"""Which rung comes next: the ladder, what was tried on this machine, what it can do, and what can be proved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from medevac.faults.classes import Covers, FaultClass
+from medevac.fleet.node import Capability, Node
+from medevac.policy.bounds import AGENT_RUNGS
+from medevac.policy.durations import words
+from medevac.policy.judging import LADDER_OF, Judged
+from medevac.policy.ladders import LadderStep
+from medevac.policy.plan import History, PassedOver, Rung
+from medevac.policy.policy import Policy
+from medevac.policy.pools import Pool
+
+NEEDS = {
+    Rung.RESTART_AGENT: Capability.RESTART_AGENT,
+    Rung.RESET_GPU: Capability.RESET_GPU,
+    Rung.REBOOT: Capability.REBOOT,
+    Rung.REINSTALL: Capability.REINSTALL,
+    Rung.REPLACE: Capability.REPLACE,
+    Rung.TERMINATE: Capability.TERMINATE,
+    Rung.RMA: Capability.TICKET,
+}
+LEAVES = frozenset({Rung.REPLACE, Rung.TERMINATE, Rung.RMA, Rung.ESCALATE})
+"""Rungs after which this machine isn't in service."""
+UNPROVED = frozenset({Rung.TERMINATE, Rung.RMA, Rung.ESCALATE})
+"""Rungs that return nothing to service, so that no check needs to say it is well."""
+DRIVER_SPACES = ("xid/154", "recovery-action/")
+"""The driver's own recommendation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    step: LadderStep | None
+    attempt: int
+    of: int
+    passed_over: tuple[PassedOver, ...]
+    reasons: tuple[str, ...]
+    person: str = ""
+    """Why a person takes it instead of a rung."""
+
+
+@dataclass(frozen=True, slots=True)
+class Climber:
+    """Everything that the choice depends on."""
+
+    policy: Policy
+    node: Node
+    pool: Pool | None
+    incident: str
+    faults: Sequence[Judged]
+    """Worst first; those that are to be worked on."""
+    history: History
+    asked: Sequence[Rung]
+    check_covers: frozenset[Covers]
+    now: datetime
+
+    @property
+    def lead(self) -> Judged:
+        return self.faults[0]
+
+    @property
+    def fault_class(self) -> FaultClass:
+        return self.lead.verdict.fault_class
+
+    def climb(self) -> Climb:
+        name = self.ladder_name()
+        ladder = self.policy.ladders[name]
+        if person := self._successor():
+            return Climb(None, 0, 0, (), (), person)
+        start, why = self._start(ladder)
+        reasons = (f"ladder `{name}`: {' → '.join(step.rung for step in ladder)}", *([why] if why else []))
+        passed: list[PassedOver] = []
+        for i, step in enumerate(ladder):
+            reason = why if i < start else self.why_not(ladder, i)
+            if reason:
+                passed.append(PassedOver(rung=step.rung, why=reason))
+                continue
+            if step.rung is Rung.ESCALATE:
+                return Climb(step, 0, 0, tuple(passed), reasons, f"ladder `{name}` ends with a person")
+            attempt = self.tried(step.rung) + 1
+            return Climb(step, attempt, max(self.policy.attempts.same_rung, attempt), tuple(passed), reasons)
+        return Climb(None, 0, 0, tuple(passed), reasons, f"no rung of ladder `{name}` is left")
+
+    def ladder_name(self) -> str:
+        """A rule's own, else what the class wants, else the pool's, else by the kind of machine."""
+        named = self.lead.verdict.ladder or LADDER_OF.get(self.fault_class)
+        if named is None and self.pool is not None:
+            named = self.pool.ladder
+        return named or ("cloud" if self.node.machine.virtual else "bare_metal")
+
+    # -- where to begin ----------------------------------------------------------------------------------------
+
+    def _successor(self) -> str:
+        past = self.history.succeeds
+        if past is not None and any(judged.code == past.fault for judged in self.faults):
+            return (
+                f"this machine came in place of one with {past.fault} within 24 h and has it too: "
+                "replacing machines doesn't end it"
+            )
+        return ""
+
+    def _start(self, ladder: Sequence[LadderStep]) -> tuple[int, str]:
+        """Index of the first rung that may be taken, and why it isn't the first of the ladder."""
+        last = len(ladder) - 1
+        nth = self.nth_incident()
+        if nth >= self.policy.attempts.incidents and last > 0:
+            span = words(self.policy.attempts.window)
+            return (
+                last,
+                f"incident {nth} with a {self.fault_class} fault on this machine in {span}: the last rung comes first",
+            )
+        if self.lead.verdict.ladder is not None:
+            return 0, ""
+        rungs = [step.rung for step in ladder]
+        for judged in self.faults:
+            if judged.advice is Rung.REPLACE and judged.verdict.fault_class.latched:
+                leaving = [i for i, rung in enumerate(rungs) if rung in LEAVES]
+                if leaving and leaving[0] > 0:
+                    return leaving[0], f"nothing short of another machine mends {judged.code}"
+        if (
+            self.lead.advice is Rung.REINSTALL
+            and Rung.REINSTALL in rungs
+            and Capability.REINSTALL in self.node.machine.capabilities
+        ):
+            return rungs.index(Rung.REINSTALL), f"{self.lead.code} is mended by a reinstall first"
+        return 0, ""
+
+    def nth_incident(self) -> int:
+        """This one counted. One that cleared by itself counts only where the class can't do that."""
+        since = self.now - timedelta(seconds=self.policy.attempts.window)
+        past = {
+            p.incident
+            for p in self.history.incidents
+            if p.incident != self.incident
+            and p.fault_class is self.fault_class
+            and p.opened_at >= since
+            and (p.end != "withdrawn" or p.fault_class.latched)
+        }
+        return len(past) + 1
+
+    # -- why not this rung -------------------------------------------------------------------------------------
+
+    def why_not(self, ladder: Sequence[LadderStep], i: int) -> str:
+        step = ladder[i]
+        rung = step.rung
+        later = [other.rung for other in ladder[i + 1 :] if other.rung in self.asked]
+        if later:
+            return f"this incident is past it: {later[-1]} was begun"
+        if self.fault_class is FaultClass.MONITOR and rung not in AGENT_RUNGS:
+            return "the monitor is broken, not the node"
+        need = NEEDS.get(rung)
+        if need is not None and need not in self.node.machine.capabilities:
+            return f"{self.node.machine.provider} can't {need.replace('_', ' ')} this machine"
+        return self._unsuitable(step) or self._worn(step) or self._unproved(rung)
+
+    def _unsuitable(self, step: LadderStep) -> str:
+        only = step.only
+        if only is None or self.node.machine.reserved or self._driver_wants(step.rung):
+            return ""
+        for judged in self.faults:
+            if judged.code not in only.codes and not set(judged.covers) & set(only.covers):
+                return f"it is not known to mend {judged.code}"
+        return ""
+
+    def _driver_wants(self, rung: Rung) -> bool:
+        """A recommended reset is served by a reboot as well. Not heard beside a fault that needs another machine."""
+        if any(judged.advice is Rung.REPLACE for judged in self.faults):
+            return False
+        wanted = {judged.advice for judged in self.faults if judged.code.startswith(DRIVER_SPACES)}
+        return rung in wanted or (rung is Rung.REBOOT and Rung.RESET_GPU in wanted)
+
+    def _worn(self, step: LadderStep) -> str:
+        rung = step.rung
+        here = max(self.asked.count(rung), len(self._attempts(rung, incident=self.incident)))
+        if here >= step.attempts:
+            return f"tried {_times(here)} in this incident"
+        if rung is Rung.WAIT:
+            return ""
+        bounds = self.policy.attempts
+        total = self.tried(rung)
+        if total >= bounds.same_rung:
+            return f"tried {_times(total)} on this machine in {words(bounds.window)}"
+        if rung is Rung.REBOOT and (reboots := self.tried(rung, any_class=True)) >= bounds.same_rung:
+            return f"this machine was rebooted {_times(reboots)} in {words(bounds.window)}"
+        return ""
+
+    def _unproved(self, rung: Rung) -> str:
+        if rung in UNPROVED:
+            return ""
+        for judged in self.faults:
+            if not judged.covers:
+                return f"nothing says which check proves {judged.code} gone; give its rule `covers`"
+        missing = [cover for cover in self.needed if cover not in self.check_covers]
+        return f"no check covers {', '.join(missing)}, so its result couldn't be proved" if missing else ""
+
+    @property
+    def needed(self) -> tuple[Covers, ...]:
+        """What the check after the rung must cover: all of it, in one order."""
+        wanted = {cover for judged in self.faults for cover in judged.covers}
+        return tuple(cover for cover in Covers if cover in wanted)
+
+    # -- counting ----------------------------------------------------------------------------------------------
+
+    def tried(self, rung: Rung, *, any_class: bool = False) -> int:
+        """Attempts on this machine in the window, with those of this run that the ledger doesn't have yet."""
+        known = self._attempts(rung, fault_class=None if any_class else self.fault_class)
+        unwritten = self.asked.count(rung) - len(self._attempts(rung, incident=self.incident))
+        return len(known) + max(0, unwritten)
+
+    def _attempts(
+        self, rung: Rung, *, incident: str | None = None, fault_class: FaultClass | None = None
+    ) -> list[datetime]:
+        since = self.now - timedelta(seconds=self.policy.attempts.window)
+        return [
+            past.at
+            for past in self.history.attempts
+            if past.rung is rung
+            and past.at >= since
+            and past.outcome != "void"
+            and (incident is None or past.incident == incident)
+            and (fault_class is None or past.fault_class is fault_class)
+        ]
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else "twice" if count == 2 else f"{count} times"

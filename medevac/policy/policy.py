@@ -1,0 +1,137 @@
+"""`Policy`: all that a fleet decides for itself, within the bounds that never bend (`medevac.policy.bounds`)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from medevac.faults.threshold import Threshold
+from medevac.fleet.limits import Limits
+from medevac.fleet.node import Node
+from medevac.model import Model
+from medevac.policy.durations import Duration
+from medevac.policy.ladders import LADDERS, Ladder
+from medevac.policy.names import Name
+from medevac.policy.people import Who, WhoMay, need
+from medevac.policy.plan import ApprovalNeed, Drain, Rung
+from medevac.policy.pools import STORAGE, Pool
+from medevac.policy.rules import Rule
+
+GentleGrace = Annotated[Duration, Field(gt=0, le=30)]
+
+
+class Drains(Model):
+    """How long work may take to leave. After `soon` and `job_end` a person is asked about what still stays."""
+
+    now: Annotated[Duration, Field(le=30)] = 30.0
+    soon: Annotated[Duration, Field(gt=0, le=900)] = 900.0
+    checkpoint: Annotated[Duration, Field(gt=0, le=2_700)] = 2_700.0
+    job_end: Annotated[Duration, Field(gt=0, le=86_400)] = 86_400.0
+    pod_grace: GentleGrace = 30.0
+    """A pod's own time to stop, once it is evicted."""
+    bypass_budgets: bool = False
+    """Delete pods whose disruption budget still refuses at the deadline. Never a default."""
+
+    def of(self, drain: Drain) -> float:
+        return {
+            Drain.NOW: self.now,
+            Drain.SOON: self.soon,
+            Drain.CHECKPOINT: self.checkpoint,
+            Drain.JOB_END: self.job_end,
+        }[drain]
+
+
+class Attempts(Model):
+    """Counted for each machine in the ledger, through close, re-open, rename and abort."""
+
+    same_rung: int = Field(default=2, ge=1, le=2)
+    """Of one rung for one fault class within `window`; of `reboot` for all classes together."""
+    window: Annotated[Duration, Field(ge=604_800)] = 604_800.0
+    incidents: int = Field(default=3, ge=2, le=3)
+    """The incident of one class within `window` that starts at the last rung: the third."""
+
+
+class Checkpoint(Model):
+    """Where the last checkpoint of some jobs shows, for those that don't speak the checkpoint protocol."""
+
+    namespaces: tuple[Name, ...] = ()
+    kinds: tuple[Name, ...] = ()
+    annotation: str | None = None
+    """On the root workload: the time of its last checkpoint."""
+    command: str | None = None
+    """Run in the job's first pod; prints the time."""
+    interval: Annotated[Duration, Field(gt=0)] | None = None
+    """The job saves at least this often; at most so much is lost."""
+
+
+class Audiences(Model):
+    """Chat rooms by what is said there. A rule's `notify` may name one of `others`."""
+
+    everyday: str = "gpu-fleet"
+    person_needed: str = "gpu-oncall"
+    approvals: str = "gpu-approvals"
+    others: dict[Name, str] = Field(default_factory=dict)
+
+
+class Policy(Model):
+    version: Literal[1] = 1
+    """Of the file's format."""
+    name: Name
+    simulated_only: bool = False
+    """True: may let every rung go by itself, and is refused where anything is real."""
+    pools: dict[Name, Pool] = Field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
+    ladders: dict[Name, Ladder] = Field(default_factory=lambda: dict(LADDERS))
+    auto: tuple[Rung, ...] = (Rung.WAIT, Rung.RESTART_AGENT, Rung.RESET_GPU, Rung.REBOOT, Rung.RMA)
+    """Rungs that mode `auto` may take without asking. All others ask, in every mode."""
+    attempts: Attempts = Attempts()
+    drains: Drains = Drains()
+    limits: Limits = Limits()
+    who_may: WhoMay = WhoMay()
+    approval_expires: Annotated[Duration, Field(gt=0, le=86_400)] = 14_400.0
+    """No answer by then is a no."""
+    thresholds: tuple[Threshold, ...] = ()
+    watch: Duration = 600.0
+    """A fault that may clear by itself is given this long, from when it was first seen."""
+    notice_margin: Duration = 600.0
+    """A planned drain must be over this long before the provider's time."""
+    verify: Annotated[Duration, Field(gt=0)] = 900.0
+    """Deadline of the check after a remedy."""
+    probation: Duration = 86_400.0
+    """After its return a node is watched this long; the same class again counts as the same incident's failure."""
+    quiet: Annotated[Duration, Field(gt=0)] = 86_400.0
+    """An observed fault that nobody repeats for this long is closed."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    audiences: Audiences = Audiences()
+
+    @model_validator(mode="after")
+    def _within_bounds(self) -> Self:
+        from medevac.policy.bounds import OutOfBounds, violations
+
+        if broken := violations(self):
+            raise OutOfBounds(broken)
+        return self
+
+    def pools_of(self, node: Node) -> tuple[str, ...]:
+        """Every pool that would take the node. Only exactly one makes it a member."""
+        return tuple(name for name, pool in self.pools.items() if pool.takes(node))
+
+    def place(self, node: Node) -> Node:
+        """The node with `pool` as this policy sees it; None where no pool or several would take it."""
+        names = self.pools_of(node)
+        return node.model_copy(update={"pool": names[0] if len(names) == 1 else None})
+
+    def domains(self, node: Node) -> dict[str, str]:
+        """Failure domains of a placed node; storage nodes share one, so that they go one at a time."""
+        domains = node.domains
+        if STORAGE in node.roles:
+            domains[STORAGE] = node.cluster
+        return domains
+
+    def fleet_need(self, why: tuple[str, ...]) -> ApprovalNeed:
+        """Who must agree to what is fleet-wide."""
+        return self.need(self.who_may.fleet, why)
+
+    def need(self, who: Who, why: tuple[str, ...]) -> ApprovalNeed:
+        return need(who, why, self.approval_expires)

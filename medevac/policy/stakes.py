@@ -1,0 +1,83 @@
+"""What a rung destroys, in words that a voter can weigh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from medevac.fleet.node import Node, Workload
+from medevac.policy.durations import words
+from medevac.policy.plan import Rung
+from medevac.policy.policy import Checkpoint
+
+KEEPS_WORK = frozenset({Rung.RESTART_AGENT, Rung.RMA, Rung.ESCALATE})
+"""Rungs that evict nobody."""
+EMPTIES_MEMORY = frozenset({Rung.RESET_GPU, Rung.REBOOT})
+LOSES_DISKS = frozenset({Rung.REINSTALL, Rung.REPLACE, Rung.TERMINATE})
+LOSES_SLOT = frozenset({Rung.REPLACE, Rung.TERMINATE})
+_IN_MEMORY = ("memory", "tmpfs", "/dev/shm")  # noqa: S108  words of a description, not a path that is used
+
+
+@dataclass(frozen=True, slots=True)
+class Stakes:
+    destroys: tuple[str, ...]
+    """With amounts, as they are now."""
+    at_stake: tuple[str, ...]
+    """The same without amounts: equal as long as the same things are at stake."""
+    data: tuple[str, ...]
+    """Local data that someone uses and that would be gone."""
+    slot: bool
+    """A reserved slot would be given up."""
+
+
+def stakes(
+    rung: Rung, node: Node, workloads: Iterable[Workload], checkpoints: Iterable[Checkpoint], now: datetime
+) -> Stakes:
+    texts: list[str] = []
+    keys: list[str] = []
+    listed = tuple(checkpoints)
+    if rung not in KEEPS_WORK:
+        for work in sorted(workloads, key=lambda w: w.name):
+            texts.append(_work(work, listed, now))
+            keys.append(f"work of {work.name}")
+    data = tuple(sorted(what for what in node.machine.local_data_in_use if _gone(rung, what)))
+    slot = rung in LOSES_SLOT and node.machine.reserved
+    local = [f"local data in use: {what}" for what in data]
+    if rung in LOSES_DISKS and not data:
+        local.append("the machine's local disks (nobody is known to use them)")
+    if slot:
+        local.append(f"the reserved slot of {node.machine.id}")
+    return Stakes((*texts, *local), (*keys, *local), data, slot)
+
+
+def _gone(rung: Rung, what: str) -> bool:
+    if rung in LOSES_DISKS:
+        return True
+    return rung in EMPTIES_MEMORY and any(word in what.lower() for word in _IN_MEMORY)
+
+
+def _work(work: Workload, checkpoints: tuple[Checkpoint, ...], now: datetime) -> str:
+    size = f"{work.gpus} GPUs" + (f" on {work.nodes} nodes" if work.nodes > 1 else "")
+    if work.ready_to_evict:
+        return f"{work.kind} {work.name} ({size}): nothing, it has saved its state"
+    if work.last_checkpoint is not None:
+        lost_s = max(0.0, (now - work.last_checkpoint).total_seconds())
+        at = work.last_checkpoint.strftime("%H:%M:%S")
+        return f"{work.kind} {work.name} ({size}): {_gpu_hours(work, lost_s)} since its checkpoint at {at}"
+    for entry in checkpoints:
+        if entry.interval is not None and _speaks_of(entry, work):
+            return (
+                f"{work.kind} {work.name} ({size}): at most {_gpu_hours(work, entry.interval)}, "
+                f"it saves every {words(entry.interval)}"
+            )
+    return f"{work.kind} {work.name} ({size}): no checkpoint is known, so all its GPU-hours since it started"
+
+
+def _speaks_of(entry: Checkpoint, work: Workload) -> bool:
+    namespace = work.name.partition("/")[0] if "/" in work.name else work.owner
+    return (not entry.namespaces or namespace in entry.namespaces) and (not entry.kinds or work.kind in entry.kinds)
+
+
+def _gpu_hours(work: Workload, span_s: float) -> str:
+    return f"{work.gpus * span_s / 3_600:.1f} GPU-hours"

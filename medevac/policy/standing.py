@@ -1,0 +1,69 @@
+"""How far medevac may go with one node, and every reason that holds it back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from medevac.fleet.node import Node
+from medevac.policy.plan import Mode
+from medevac.policy.policy import Policy
+from medevac.policy.pools import NO_GPUS, STORAGE, Coexist, Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    mode: Mode
+    reasons: tuple[str, ...]
+    pool: Pool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What else is known about the node's place in the fleet."""
+
+    remediators: tuple[str, ...] = ()
+    """Other programs that repair nodes of this pool."""
+    storage_ok: bool | None = None
+    """The pool's storage probe, asked just now; None = not asked or not answered."""
+    predates: str = ""
+    """Why the trouble is older than the permission to act on it, and nobody has adopted it."""
+
+
+def standing(policy: Policy, node: Node, around: Surroundings) -> Standing:
+    """`node` is placed already (`Policy.place`)."""
+    pool = policy.pools.get(node.pool or "")
+    if policy.simulated_only and not node.simulated:
+        return _observed(f"policy `{policy.name}` is for simulated fleets only, and {node.name} is real", pool)
+    if pool is None:
+        names = policy.pools_of(node)
+        if names:
+            return _observed(
+                f"{node.name} stands in several pools ({', '.join(names)}): it is in none until one is left"
+            )
+        return _observed(f"{node.name} is in no pool of the policy, so it is only observed")
+    held = tuple(_held(node, pool, around))
+    if held:
+        return Standing(Mode.OBSERVE, held, pool)
+    return Standing(pool.mode, (f"pool `{node.pool}` is in mode {pool.mode}",), pool)
+
+
+def _held(node: Node, pool: Pool, around: Surroundings) -> list[str]:
+    found = []
+    if node.gpus == 0 and NO_GPUS not in pool.includes:
+        found.append(f"{node.name} has no GPUs, and pool `{node.pool}` doesn't include such nodes")
+    if roles := [role for role in node.roles if role not in pool.includes]:
+        found.append(f"{node.name} is {', '.join(roles)}: never disrupted unless its pool's `includes` names that")
+    if STORAGE in node.roles and STORAGE in pool.includes and around.storage_ok is not True:
+        found.append(f"the storage probe `{pool.storage_probe}` has not passed just now")
+    if around.remediators and pool.coexist is None:
+        others = ", ".join(around.remediators)
+        found.append(f"{others} repairs nodes of pool `{node.pool}` too; say `coexist: yield` or `own` first")
+    if node.foreign_cordon and pool.coexist is Coexist.YIELD:
+        found.append(f"pool `{node.pool}` yields, and {node.foreign_cordon} has cordoned {node.name}")
+    if around.predates:
+        found.append(f"{around.predates}; `medevac adopt {node.name}` hands it to medevac")
+    return found
+
+
+def _observed(why: str, pool: Pool | None = None) -> Standing:
+    return Standing(Mode.OBSERVE, (why,), pool)
