@@ -25,7 +25,7 @@ class Recommendation(Model):
         return f"the driver recommends: {self.label}"
 
 
-_ALL = (Covers.COMPUTE, Covers.MEMORY, Covers.LINK)
+_ALL = (Covers.COMPUTE,)  # the Xid that it is about brings its own
 
 
 def _row(label: str, number: int, rung: str, covers: tuple[Covers, ...] = _ALL) -> Recommendation:
@@ -55,3 +55,13 @@ _BY_LABEL = {_plain(r.label): r for r in _KNOWN}
 def read(label: object) -> Recommendation | None:
     """None for a label that nobody knows: then the row of Xid 154 alone stands."""
     return _BY_LABEL.get(_plain(label)) if isinstance(label, str) and len(label) < 80 else None
+
+
+CODES = frozenset(
+    {
+        "xid/154",
+        *(f"recovery-action/{name}" for name in ("reset", "reboot", "drain-p2p", "drain-and-reset")),
+        *(f"dcgm/DCGM_FR_GPU_RECOVERY_{name}" for name in ("RESET", "REBOOT", "DRAIN_P2P", "DRAIN_RESET")),
+    }
+)
+"""Codes whose advice is the driver's own."""
