@@ -55,7 +55,7 @@ def apply(m: Moment, verb: Verb, machine: str, tag: str) -> Answer:
                 raise NotSent(f"GPUs of {machine} are in use by {running} pods")
             m.cancel(machine, "refreshed")
             m.later(getattr(m.durations, verb.value), "refreshed", machine, verb=verb.value)
-    return Did(f"op-{m.next('operation')}", True, {"running": running})
+    return Did(f"op-{m.next('operation')}", True, {"running": running, "silent": not row["ready"]})
 
 
 def _silence(m: Moment, machine: str, state: str) -> None:

@@ -16,6 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from activities.ports import Verb
+from medevac.faults import catalogue
 from medevac.faults.classes import Covers
 from medevac.fleet.node import Node
 from simulation import checking, machines, population, reading, workloads
@@ -192,8 +193,6 @@ class World:
         `cure` are the verbs that end it for good; nothing ends it but another machine when that is empty.
         """
         if covers is None:
-            from medevac.faults import catalogue
-
             covers = catalogue.lookup(code).covers
         cluster = cluster or self._only_cluster()
         with self.write() as m:
