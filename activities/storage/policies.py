@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from activities.storage.database import Database
-from activities.storage.statements import insert
+from activities.storage.statements import put_if_absent
 from activities.storage.tables import activations, policies
 from medevac.model import digest
-
-if TYPE_CHECKING:
-    from medevac.policy.active import PolicyVersion
+from medevac.policy.active import PolicyVersion, policy_hash
 
 
 class NoPolicy(LookupError):
@@ -56,14 +54,15 @@ class Policies:
             return _read(connection, version, row)
 
     def propose(self, text: str, author: str, at: datetime) -> int:
-        """Keeps the text, in force or not. The same text is the same version, whoever brings it again."""
+        """Keeps the text, in force or not. The same text is the same version, whoever brings it again.
+
+        Raises `PolicyError`: a wrong policy never gets a version.
+        """
         with self._db.transaction() as connection:
-            connection.execute(
-                insert(connection, policies)
-                .values(hash=digest(text), text=text, author=author, at=at)
-                .on_conflict_do_nothing()
-            )
-            return int(connection.execute(sa.select(policies.c.id).where(policies.c.hash == digest(text))).scalar_one())
+            row = {"hash": policy_hash(text), "text": text, "text_digest": digest(text), "author": author, "at": at}
+            put_if_absent(connection, policies, row)
+            found = sa.select(policies.c.id).where(policies.c.text_digest == row["text_digest"])
+            return int(connection.execute(found).scalar_one())
 
     def activate(self, version: int, by: str | None, at: datetime) -> PolicyVersion:
         """Puts a version in force. `by` is who approved it; None where a narrowing change needs nobody."""
@@ -91,7 +90,13 @@ class Policies:
             connection.execute(sa.insert(activations).values(version=before, by=by, at=at))
         return self.active()
 
-    def list(self) -> list[PolicyVersion]:
+    def applied(self) -> Sequence[PolicyVersion]:
+        """Versions in the order in which they took effect; one that was rolled back to stands there again."""
+        with self._db.reading() as connection:
+            rows = connection.execute(sa.select(activations).order_by(activations.c.id)).all()
+            return [_read(connection, row.version, row) for row in rows]
+
+    def list(self) -> Sequence[PolicyVersion]:
         """Every version, newest first."""
         with self._db.reading() as connection:
             last = sa.select(sa.func.max(activations.c.id)).group_by(activations.c.version)
@@ -109,8 +114,6 @@ def _last(connection: Connection) -> sa.Row[tuple[int, int, str | None, datetime
 def _read(
     connection: Connection, version: int, applied: sa.Row[tuple[int, int, str | None, datetime]] | None
 ) -> PolicyVersion:
-    from medevac.policy.active import PolicyVersion
-
     row = connection.execute(sa.select(policies).where(policies.c.id == version)).one_or_none()
     if row is None:
         raise NoPolicy(f"there is no policy version {version}; `medevac policy list` shows them")

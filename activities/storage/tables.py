@@ -227,8 +227,9 @@ policies = sa.Table(
     "policies",
     metadata,
     _id(),
-    sa.Column("hash", Words, nullable=False, unique=True),
+    sa.Column("hash", Words, nullable=False),
     sa.Column("text", Words, nullable=False),
+    sa.Column("text_digest", Words, nullable=False, unique=True),
     sa.Column("author", Words, nullable=False),
     sa.Column("at", Moment, nullable=False),
 )
@@ -268,9 +269,9 @@ guard = sa.Table(
     metadata,
     sa.Column("name", Words, primary_key=True),
     sa.Column("epoch", sa.BigInteger, nullable=False),
-    sa.Column("fleet", Json),
+    sa.Column("question", Json),
 )
-"""One row, whose lock is the guard's. `fleet` is the fleet-wide question that is open."""
+"""One row, whose lock is the guard's. `question` is the fleet-wide approval that is asked for."""
 
 leases = sa.Table(
     "leases",
@@ -311,12 +312,13 @@ sightings = sa.Table(
     sa.Column("fault_class", Words, primary_key=True),
     sa.Column("cluster", Words, primary_key=True),
     sa.Column("node", Words, primary_key=True),
+    sa.Column("incident", Words, nullable=False),
     sa.Column("at", Moment, nullable=False),
     sa.Index(None, "fault_class", "at"),
 )
 
-waiters = sa.Table(
-    "waiters",
+queue = sa.Table(
+    "queue",
     metadata,
     sa.Column("lease_id", Words, primary_key=True),
     sa.Column("incident", Words, nullable=False),

@@ -32,6 +32,10 @@ class LeaseRequest(Model):
     """An approval id that covers this request (looked up in the ledger, never believed)."""
     asked_at: datetime
     """When the incident first asked; ages the request so that nothing starves."""
+    job_running: bool = True
+    """Work that a disruption would end still runs on the node; then a spare must be there, where spares are known."""
+    person_asked: bool = False
+    """The plan waits for a person's yes before it destroys anyway, so that the guard needn't ask one for it alone."""
 
 
 class Granted(Model):
@@ -56,6 +60,8 @@ class Ask(Model):
     kind: Literal["ask"] = "ask"
     approval: str
     reason: str
+    fleet_wide: bool = True
+    """False: about this node alone, in a pool so small that one node is no small share."""
     need: ApprovalNeed
     """Who must say yes to a fleet-wide step, from the policy in force."""
 

@@ -109,7 +109,7 @@ def upgrade() -> None:
         "guard",
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("epoch", sa.BigInteger(), nullable=False),
-        sa.Column("fleet", sa.JSON().with_variant(JSONB(), "postgresql"), nullable=True),
+        sa.Column("question", sa.JSON().with_variant(JSONB(), "postgresql"), nullable=True),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_guard")),
     )
     op.create_table(
@@ -229,16 +229,33 @@ def upgrade() -> None:
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
         sa.Column("hash", sa.Text(), nullable=False),
         sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("text_digest", sa.Text(), nullable=False),
         sa.Column("author", sa.Text(), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_policies")),
-        sa.UniqueConstraint("hash", name=op.f("uq_policies_hash")),
+        sa.UniqueConstraint("text_digest", name=op.f("uq_policies_text_digest")),
+    )
+    op.create_table(
+        "queue",
+        sa.Column("lease_id", sa.Text(), nullable=False),
+        sa.Column("incident", sa.Text(), nullable=False),
+        sa.Column("workflow_id", sa.Text(), nullable=False),
+        sa.Column("cluster", sa.Text(), nullable=False),
+        sa.Column("node", sa.Text(), nullable=False),
+        sa.Column("gang", sa.Text(), nullable=True),
+        sa.Column("domains", sa.JSON().with_variant(JSONB(), "postgresql"), nullable=False),
+        sa.Column("turn", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("blocked", sa.Text(), nullable=False),
+        sa.Column("ours", sa.Boolean(), nullable=False),
+        sa.Column("gone_after", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("lease_id", name=op.f("pk_queue")),
     )
     op.create_table(
         "sightings",
         sa.Column("fault_class", sa.Text(), nullable=False),
         sa.Column("cluster", sa.Text(), nullable=False),
         sa.Column("node", sa.Text(), nullable=False),
+        sa.Column("incident", sa.Text(), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("fault_class", "cluster", "node", name=op.f("pk_sightings")),
     )
@@ -252,29 +269,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("old_machine", "new_machine", name=op.f("pk_successors")),
     )
     op.create_index(op.f("ix_successors_new_machine_at"), "successors", ["new_machine", "at"], unique=False)
-    op.create_table(
-        "waiters",
-        sa.Column("lease_id", sa.Text(), nullable=False),
-        sa.Column("incident", sa.Text(), nullable=False),
-        sa.Column("workflow_id", sa.Text(), nullable=False),
-        sa.Column("cluster", sa.Text(), nullable=False),
-        sa.Column("node", sa.Text(), nullable=False),
-        sa.Column("gang", sa.Text(), nullable=True),
-        sa.Column("domains", sa.JSON().with_variant(JSONB(), "postgresql"), nullable=False),
-        sa.Column("turn", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("blocked", sa.Text(), nullable=False),
-        sa.Column("ours", sa.Boolean(), nullable=False),
-        sa.Column("gone_after", sa.DateTime(timezone=True), nullable=False),
-        sa.PrimaryKeyConstraint("lease_id", name=op.f("pk_waiters")),
-    )
 
 
 def downgrade() -> None:
-    op.drop_table("waiters")
     op.drop_index(op.f("ix_successors_new_machine_at"), table_name="successors")
     op.drop_table("successors")
     op.drop_index(op.f("ix_sightings_fault_class_at"), table_name="sightings")
     op.drop_table("sightings")
+    op.drop_table("queue")
     op.drop_table("policies")
     op.drop_index(op.f("ix_notes_cluster_node_at"), table_name="notes")
     op.drop_table("notes")
