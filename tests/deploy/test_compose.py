@@ -10,8 +10,8 @@ from tests.deploy.compose import COMPOSE, ROOT, Unset, environment, example_env,
 from worker.settings import PREFIX, Settings
 
 SERVICES: dict[str, Any] = load()["services"]
-JOBS = {"temporal-schema", "setup"}
-OURS = {"setup", "worker", "gateway"}
+JOBS = {"temporal-schema", "simulated-fleet", "setup"}
+OURS = {"simulated-fleet", "setup", "worker", "gateway"}
 
 
 def seconds(text: str) -> float:
@@ -111,5 +111,9 @@ def test_everything_starts_after_what_it_needs() -> None:
 
     assert waits("temporal-schema") == {"postgres": "service_healthy"}
     assert waits("temporal") == {"temporal-schema": "service_completed_successfully"}
-    assert waits("setup") == {"postgres": "service_healthy", "temporal": "service_healthy"}
+    assert waits("setup") == {
+        "postgres": "service_healthy",
+        "temporal": "service_healthy",
+        "simulated-fleet": "service_completed_successfully",
+    }
     assert waits("worker") == waits("gateway") == {"setup": "service_completed_successfully"}

@@ -56,7 +56,7 @@ def commands(group: Any, prefix: str = "") -> Iterator[str]:
 
 def named_commands(text: str) -> Iterator[str]:
     """`medevac x`, and the further names of a list like `` `medevac x`, `y` ``."""
-    for first, rest in re.findall(r"medevac ((?:policy )?[a-z][a-z-]+)((?:`, `[a-z-]+)*)`?", text):
+    for first, rest in re.findall(r"medevac ((?:policy )?[a-z][a-z-]+)((?:`, `[a-z-]+(?=`))*)`?", text):
         yield first
         group = "policy " if first.startswith("policy ") else ""
         yield from (f"{group}{name}" for name in re.findall(r"`([a-z-]+)", rest))
