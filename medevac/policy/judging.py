@@ -56,7 +56,7 @@ class Judged:
     @property
     def advice(self) -> Rung | None:
         """The rung that the fault's source asks for first."""
-        word = getattr(self.fault, "advice", None) or lookup(self.code).first_rung
+        word = self.fault.advice or lookup(self.code).first_rung
         return Rung(word) if word in list(Rung) else None
 
     @property
