@@ -48,12 +48,12 @@ class Times:
 
     @property
     def deadline(self) -> datetime:
-        """No eviction is begun after it."""
+        """No workload's eviction is begun after it."""
         return self.start + timedelta(seconds=self.drain_s)
 
     @property
     def end(self) -> datetime:
-        """What was evicted by the deadline may use its grace to terminate."""
+        """What was evicted by the deadline may use its grace to terminate, and daemons follow."""
         return self.deadline + timedelta(seconds=min(self.grace_s, NOW_GRACE_S))
 
     @property

@@ -124,7 +124,7 @@ class _Evacuation:
         return working
 
     def _evict(self, pod: Pod, recent: RecentLook) -> None:
-        over = self.clock() >= self.times.deadline
+        over = self.clock() >= self.times.deadline and pod.tier == "workload"
         if over and not (self.request.budget_bypass and self.refusals.get(pod.uid)):
             return
         recent.before_call()
@@ -159,10 +159,11 @@ class _Evacuation:
             return None
         if trouble:
             return self.end(Outcome.TIMED_OUT, trouble) if now >= self.times.end else None
-        going = [pod for pod in self.left if pod.terminating or pod.uid in self.sent]
-        staying = [pod for pod in self.left if pod not in going]
-        deleting = self.request.budget_bypass and any(self.refusals.get(pod.uid) for pod in staying)
-        if (not staying or deleting) and now < self.times.end:
+        turn = next_tier(self.left)
+        going = [pod for pod in turn if pod.terminating or pod.uid in self.sent]
+        staying = [pod for pod in turn if pod not in going]
+        forced = self.request.budget_bypass and any(self.refusals.get(pod.uid) for pod in staying)
+        if now < self.times.end and (not staying or forced or turn[0].tier != "workload"):
             return None
         if not staying:
             return self.end(Outcome.TIMED_OUT, f"still terminating at the deadline: {_names(going)}")

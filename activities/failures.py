@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 from datetime import timedelta
 from typing import ParamSpec, TypeVar
 
@@ -91,8 +90,8 @@ class Bounded:
         future = self.start(fn, *args, **kwargs)
         try:
             return future.result(timeout_s)
-        except FutureTimeout as error:
-            if future.done():  # the call's own time-out error
+        except TimeoutError as error:
+            if future.done():  # the call's own error
                 raise
             future.cancel()
             raise Unreadable(f"no answer within {timeout_s:g} s") from error

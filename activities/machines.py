@@ -157,7 +157,7 @@ class MachineActivities:
     def _still_ours(self, entered: float) -> None:
         """An attempt whose time is over has a successor: it must not make a call that nobody expects any more."""
         limit = activity.info().start_to_close_timeout
-        if activity.is_cancelled() or (limit and time.monotonic() - entered >= limit.total_seconds()):
+        if activity.is_cancelled() or (limit is not None and time.monotonic() - entered >= limit.total_seconds()):
             raise waits("this attempt's time is over; the next one looks again", RETRY_S, "TooLate")
 
     def _note_answer(self, request: sig.ActRequest, answer: JsonValue) -> None:

@@ -134,6 +134,8 @@ def _nobody_objects(pre: Precondition, node: Node) -> None:
         if node.marked_by is None:
             raise Refused("our mark was lifted by someone else, which is a veto", who="whoever lifted the mark")
         raise Refused(f"the node carries the mark of incident {node.marked_by}")
+    if pre.mark and node.schedulable:
+        raise Refused("someone uncordoned the node, which is a veto", who="whoever uncordoned the node")
     if node.hands_off is not None and node.hands_off != pre.hands_off:
         raise Refused(f"hands-off was set by {node.hands_off} after the plan was made")
     if node.foreign_cordon is not None and node.foreign_cordon != pre.foreign_cordon:

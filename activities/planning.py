@@ -1,0 +1,162 @@
+"""Reads what a decision needs and lets the domain decide. No effect, so that it may be run again at will."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from temporalio import activity
+
+from activities import signatures as sig
+from activities.census import CensusTaker
+from activities.clock import Clock, utcnow
+from activities.failures import Bounded, redact, unreadable
+from activities.ports import Unreadable
+from activities.registry import NotConfigured, Registry
+from medevac.faults.classes import Covers
+from medevac.fleet.node import Capability, Node, Workload
+from medevac.policy.active import PolicyVersion, acting_since
+from medevac.policy.loading import PolicyError
+from medevac.policy.plan import Action, History, Plan
+from medevac.policy.planner import Context, plan
+
+if TYPE_CHECKING:
+    from activities.storage.ledger import Ledger
+    from activities.storage.policies import Policies
+
+T = TypeVar("T")
+
+READ_S = 1.0
+READS = 3
+LOOK_AGAIN_S = 15.0
+"""How soon a node is looked at again that couldn't be read."""
+ADOPTED = "adopted by "
+"""How the note begins that hands older trouble on a node to medevac."""
+
+
+class PlanActivities:
+    def __init__(
+        self,
+        registry: Registry,
+        ledger: Ledger,
+        policies: Policies,
+        census: CensusTaker,
+        bounded: Bounded,
+        clock: Clock = utcnow,
+    ) -> None:
+        self._registry = registry
+        self._ledger = ledger
+        self._policies = policies
+        self._census = census
+        self._bounded = bounded
+        self._clock = clock
+        self._since: tuple[PolicyVersion, list[PolicyVersion]] | None = None
+
+    @activity.defn(name=sig.PLAN.name, no_thread_cancel_exception=True)
+    def plan(self, request: sig.PlanRequest) -> Plan:
+        """A plan comes out also where the node can't be read: it says so and looks again."""
+        now = self._clock()
+        version = self._stored("the policy", self._policies.active)
+        node, work, covers, trouble = self._world(request)
+        placed = version.policy.place(node) if node else None
+        pool = placed.pool if placed else None
+        history = self._stored("the ledger", lambda: self._history(request, placed, now))
+        since = self._stored("the policy", lambda: self._acting_since(version, pool)) if pool else None
+        decided = plan(
+            Context(
+                incident=request.incident,
+                n=request.n,
+                cluster=request.cluster,
+                node_name=request.node,
+                node=node,
+                unreadable=trouble,
+                workloads=work,
+                faults=request.faults,
+                history=history,
+                opened_at=request.opened_at,
+                asked_rungs=request.asked_rungs,
+                failed=request.failed,
+                hand_over=request.hand_over,
+                check_covers=covers,
+                acting_since=since,
+                adopted=bool(since and request.opened_at < since and self._adopted(request, since)),
+            ),
+            version,
+            now,
+        )
+        if trouble and decided.action in (Action.OBSERVE, Action.ACT):
+            again = {"action": Action.WATCH, "watch_s": LOOK_AGAIN_S, "mark": False}
+            return Plan.model_validate({name: getattr(decided, name) for name in Plan.model_fields} | again)
+        return decided
+
+    def _world(self, request: sig.PlanRequest) -> tuple[Node | None, tuple[Workload, ...], frozenset[Covers], str]:
+        """Node, its work, and what checks of it prove; or why they can't be read."""
+        try:
+            cluster = self._registry.cluster(request.cluster)
+            node = self._read(lambda: cluster.node(request.node))
+            if node is None:
+                return None, (), frozenset(), ""
+            work = tuple(self._read(lambda: cluster.workloads(node.name)))
+            covers = self._read(lambda: self._registry.checks(request.cluster).covers(node))
+            return self._capable(node), work, covers, ""
+        except NotConfigured as error:
+            return None, (), frozenset(), str(error)
+        except Exception as error:
+            return None, (), frozenset(), f"node {request.node} can't be read: {redact(str(error), 200)}"
+
+    def _read(self, read: Callable[[], T]) -> T:
+        """A hiccup isn't worth a plan of its own; an outage is."""
+        for left in reversed(range(READS)):
+            try:
+                return self._bounded.call(READ_S, read)
+            except Unreadable:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _capable(self, node: Node) -> Node:
+        """A machine can do what its provider's adapter says and no more; without an adapter, nothing."""
+        capabilities: frozenset[Capability] = frozenset()
+        try:
+            provider = self._registry.provider(node.machine.provider)
+            capabilities = self._read(lambda: provider.capabilities(node))
+        except NotConfigured as error:
+            activity.logger.warning("%s/%s: %s", node.cluster, node.name, error)
+        machine = node.machine.model_copy(update={"capabilities": capabilities})
+        return node.model_copy(update={"machine": machine})
+
+    def _history(self, request: sig.PlanRequest, node: Node | None, now: datetime) -> History:
+        machine = node.machine.id if node else None
+        pool = node.pool if node else None
+        known = self._ledger.history(request.incident, request.cluster, request.node, machine, now, pool=pool)
+        return known.model_copy(update={"spares": self._census.spares(request.cluster, pool)})
+
+    def _acting_since(self, active: PolicyVersion, pool: str | None) -> datetime | None:
+        if self._since is None or self._since[0] != active:
+            self._since = (
+                active,
+                sorted(
+                    (version for version in self._policies.list() if _readable(version)),
+                    key=lambda version: version.applied_at,
+                ),
+            )
+        return acting_since(self._since[1], pool or "")
+
+    def _adopted(self, request: sig.PlanRequest, since: datetime) -> bool:
+        notes = self._ledger.notes(request.cluster, request.node, since)
+        return any(note.text.startswith(ADOPTED) for note in notes)
+
+    def _stored(self, what: str, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except Exception as error:
+            raise unreadable(what, error) from None
+
+
+def _readable(version: PolicyVersion) -> bool:
+    """An old text that this release can't parse is not in force, and let nothing act that the newer ones don't."""
+    try:
+        return bool(version.policy)
+    except PolicyError:
+        return False

@@ -1,0 +1,340 @@
+"""At most one call for a key, whatever dies in between; and proof, not hope."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from activities import signatures as sig
+from activities.machines import MachineActivities
+from activities.ports import Unreadable, Verb
+from medevac.incident import End, Outcome, StepKey
+from simulation.hazards import Behaviour, Effect, Manner, Read
+from tests.unit.activities.house import CLUSTER, INCIDENT, House, environment, run
+
+
+@pytest.fixture
+def machines(house: House) -> MachineActivities:
+    return MachineActivities(house.registry, house.look, house.intents, house.ledger)
+
+
+def prove_request(house: House, act: sig.ActRequest, deadline_s: float = 3.0) -> sig.ProveRequest:
+    verbs = (Verb.REQUEST, Verb.TERMINATE) if act.verb is Verb.TERMINATE else (act.verb,)
+    key = StepKey(incident=INCIDENT, step="prove", n=act.key.n)
+    return sig.ProveRequest(key=key, pre=act.pre, verbs=verbs, acted=act.key, deadline_s=deadline_s)
+
+
+def calls(house: House, verb: Effect) -> int:
+    return len(house.world.effects(verb=verb))
+
+
+def test_reboot_is_called_once_and_proved_by_its_new_boot(house: House, machines: MachineActivities) -> None:
+    node = house.marked(house.busy_node())
+    act = house.act_request(node)
+    assert run(machines.act, act).outcome is Outcome.DONE
+    proved = run(machines.prove, prove_request(house, act))
+    assert proved.outcome is Outcome.DONE
+    assert proved.identity is not None
+    assert proved.identity.boot_id not in (None, node.machine.boot_id)
+    assert proved.identity.machine_id == node.machine.id
+    assert calls(house, Effect.REBOOT) == 1
+    intent = house.intents.get(act.key)
+    assert intent is not None
+    assert intent.outcome == "proved"
+
+
+def test_an_intent_that_is_found_is_never_called_again(house: House, machines: MachineActivities) -> None:
+    node = house.marked(house.busy_node())
+    act = house.act_request(node)
+    # Killed between intent and call: the row is there, the call never went out.
+    house.intents.begin(
+        act.key, act.verb, CLUSTER, node.name, node.machine.id, node.machine.boot_id, act.rung, act.fault,
+        act.fault_class, datetime.now(UTC), before={"exists": True},
+    )  # fmt: skip
+    result = run(machines.act, act, attempt=2)
+    assert result.outcome is Outcome.ALREADY
+    assert "not called again" in result.reason
+    assert calls(house, Effect.REBOOT) == 0
+    waited = run(machines.prove, prove_request(house, act, 0.3))
+    assert waited.outcome is Outcome.TIMED_OUT
+    assert f"boot id is still {node.machine.boot_id}" in waited.reason
+
+
+@pytest.mark.parametrize(("manner", "proof"), [
+    (Manner.TIMEOUT_AFTER, Outcome.DONE),
+    (Manner.TIMEOUT_BEFORE, Outcome.TIMED_OUT),
+    (Manner.LIE, Outcome.TIMED_OUT),
+])  # fmt: skip
+def test_an_unclear_answer_and_a_lie_are_left_to_the_proof(
+    house: House, machines: MachineActivities, manner: Manner, proof: Outcome
+) -> None:
+    act = house.act_request(house.marked(house.busy_node()))
+    house.world.script(Effect.REBOOT, manner)
+    assert run(machines.act, act).outcome is Outcome.DONE
+    assert run(machines.act, act, attempt=2).outcome is Outcome.ALREADY
+    assert calls(house, Effect.REBOOT) == 1
+    assert run(machines.prove, prove_request(house, act, 1.0)).outcome is proof
+
+
+def test_a_throttled_call_is_surely_not_sent_and_made_later(house: House, machines: MachineActivities) -> None:
+    act = house.act_request(house.marked(house.busy_node()))
+    house.world.script(Effect.REBOOT, Manner.THROTTLE, retry_after_s=7)
+    with pytest.raises(ApplicationError) as caught:
+        run(machines.act, act)
+    delay = caught.value.next_retry_delay
+    assert delay is not None
+    assert 7 <= delay.total_seconds() <= 8.4
+    assert run(machines.act, act, attempt=2).outcome is Outcome.DONE
+    assert [e.applied for e in house.world.effects(verb=Effect.REBOOT)] == [False, True]
+
+
+def test_a_final_refusal_fails_the_step(house: House, machines: MachineActivities) -> None:
+    act = house.act_request(house.marked(house.busy_node()))
+    house.world.script(Effect.REBOOT, Manner.REFUSE)
+    result = run(machines.act, act)
+    assert result.outcome is Outcome.FAILED
+    assert "refuses" in result.reason
+
+
+def test_an_error_nobody_foresaw_counts_as_sent(
+    house: House, machines: MachineActivities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = house.marked(house.busy_node())
+    provider = house.registry.provider(node.machine.provider)
+
+    def explode(*_: object) -> None:
+        raise RuntimeError("token=hunter2 rejected")
+
+    monkeypatch.setattr(provider, "do", explode)
+    result = run(machines.act, house.act_request(node))
+    assert result.outcome is Outcome.DONE
+    assert "unclear" in result.reason
+    assert "hunter2" not in result.reason
+    assert run(machines.act, house.act_request(node), attempt=2).outcome is Outcome.ALREADY
+
+
+# -- the look before the leap ----------------------------------------------------------------------------------
+
+
+def refused(house: House, machines: MachineActivities, act: sig.ActRequest, because: str) -> str:
+    result = run(machines.act, act)
+    assert result.outcome is Outcome.REFUSED, result
+    assert because in result.reason
+    assert calls(house, Effect(act.verb.value)) == 0
+    assert house.intents.get(act.key) is None
+    return result.who
+
+
+def test_refused_after_another_boot(house: House, machines: MachineActivities) -> None:
+    node = house.marked(house.busy_node())
+    other = node.identity.model_copy(update={"boot_id": "another"})
+    assert refused(house, machines, house.act_request(node, identity=other), "boot id") == ""
+
+
+def test_refused_when_another_machine_took_the_name(house: House, machines: MachineActivities) -> None:
+    node = house.marked(house.busy_node())
+    house.world.swap(node.name, CLUSTER)
+    refused(house, machines, house.act_request(node), "uid")
+
+
+def test_an_uncordon_is_a_veto_that_names_a_person(house: House, machines: MachineActivities) -> None:
+    node = house.marked(house.busy_node())
+    house.world.uncordon(node.name, CLUSTER)
+    assert refused(house, machines, house.act_request(node), "veto") != ""
+
+
+def test_a_lifted_mark_is_a_veto(house: House, machines: MachineActivities) -> None:
+    node = house.marked(house.busy_node())
+    house.registry.cluster(CLUSTER).lift(node.name, INCIDENT)
+    assert refused(house, machines, house.act_request(node), "lifted") != ""
+
+
+def test_refused_when_hands_off_appears_but_not_when_the_plan_knew(house: House, machines: MachineActivities) -> None:
+    node = house.marked(house.busy_node())
+    house.world.hands_off(node.name, "ada", CLUSTER)
+    refused(house, machines, house.act_request(node), "hands-off was set by ada")
+    assert run(machines.act, house.act_request(node, hands_off="ada")).outcome is Outcome.DONE
+
+
+def test_refused_when_a_foreign_cordon_appears_but_not_when_the_plan_knew(
+    house: House, machines: MachineActivities
+) -> None:
+    node = house.marked(house.busy_node())
+    house.world.cordon(node.name, "bob", CLUSTER)
+    refused(house, machines, house.act_request(node), "cordoned by bob")
+    assert run(machines.act, house.act_request(node, foreign_cordon="bob")).outcome is Outcome.DONE
+
+
+def test_refused_without_the_lease(house: House, machines: MachineActivities) -> None:
+    house.guard.why_not = "epoch 2 holds it"
+    refused(house, machines, house.act_request(house.marked(house.busy_node())), "epoch 2 holds it")
+
+
+def test_refused_when_the_ledger_says_the_incident_ended(house: House, machines: MachineActivities) -> None:
+    node = house.marked(house.busy_node())
+    house.ledger.upsert_incident(house.view(node, end=End.RETURNED, rev=9))
+    refused(house, machines, house.act_request(node), "ended")
+
+
+def waits(house: House, machines: MachineActivities, act: sig.ActRequest, because: str) -> None:
+    with pytest.raises(ApplicationError, match=because) as caught:
+        run(machines.act, act)
+    assert not caught.value.non_retryable
+    assert "hunter2" not in str(caught.value)
+    assert calls(house, Effect(act.verb.value)) == 0
+    assert house.intents.get(act.key) is None
+
+
+def test_what_cannot_be_read_counts_as_a_no(
+    house: House, machines: MachineActivities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = house.marked(house.busy_node())
+    act = house.act_request(node)
+    house.world.script(Read.NODE, Manner.UNREADABLE)
+    waits(house, machines, act, "cluster sim-a can't be read")
+    house.calm()
+    house.world.script(Read.MACHINE, Manner.UNREADABLE)
+    waits(house, machines, act, "provider .* can't be read")
+    house.calm()
+    house.guard.broken = True
+    waits(house, machines, act, "the guard can't be read")
+    house.guard.broken = False
+
+    def unreadable(*_: object) -> None:
+        raise Unreadable("disk is gone")
+
+    for part, what in ((house.ledger, "the ledger"), (house.fences, "the fences")):
+        with monkeypatch.context() as patch:
+            patch.setattr(part, "incident" if part is house.ledger else "blocking", unreadable)
+            waits(house, machines, act, f"{what} can't be read")
+    assert run(machines.act, act).outcome is Outcome.DONE
+
+
+def test_an_incident_that_the_ledger_has_not_heard_of_waits(house: House, machines: MachineActivities) -> None:
+    node = house.marked(house.busy_node())
+    waits(house, machines, house.act_request(node, incident="inc-unheard"), "doesn't know incident")
+
+
+@pytest.mark.parametrize("scope", ["all", "cluster/sim-a", "pool", "provider", "node"])
+def test_a_freeze_holds_the_call_and_a_thaw_lets_it_go_on(
+    house: House, machines: MachineActivities, scope: str
+) -> None:
+    node = house.marked(house.busy_node())
+    scope = {
+        "pool": f"pool/{CLUSTER}/{node.pool}",
+        "provider": f"provider/{node.machine.provider}",
+        "node": f"node/{CLUSTER}/{node.name}",
+    }.get(scope, scope)
+    house.fences.freeze(scope, "ada", "wrong firmware")
+    act = house.act_request(node)
+    waits(house, machines, act, "frozen: .* by ada: wrong firmware")
+    house.fences.thaw(scope, "ada")
+    house.fences.thaw(scope, "bob")
+    assert run(machines.act, act).outcome is Outcome.DONE
+
+
+def test_an_attempt_whose_time_is_over_does_not_call(house: House, machines: MachineActivities) -> None:
+    act = house.act_request(house.marked(house.busy_node()))
+    with pytest.raises(ApplicationError, match="time is over"):
+        run(machines.act, act, start_to_close_s=0.0)
+    assert calls(house, Effect.REBOOT) == 0
+
+
+# -- proof -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", [Verb.RESET_GPU, Verb.RESTART_AGENT, Verb.REINSTALL])
+def test_each_repair_has_its_own_proof(house: House, machines: MachineActivities, verb: Verb) -> None:
+    node = house.marked(house.idle_node("ironworks"))
+    act = house.act_request(node, verb)
+    assert run(machines.act, act).outcome is Outcome.DONE
+    assert run(machines.prove, prove_request(house, act)).outcome is Outcome.DONE
+    lied = house.act_request(house.node(node.name), verb, n=2)
+    house.world.script(Effect(verb.value), Manner.LIE)
+    assert run(machines.act, lied).outcome is Outcome.DONE
+    assert run(machines.prove, prove_request(house, lied, 0.5)).outcome is Outcome.TIMED_OUT
+
+
+def test_a_replacement_is_proved_by_a_ready_successor_and_a_gone_machine(
+    house: House, machines: MachineActivities
+) -> None:
+    node = house.marked(house.busy_node("skyline"))
+    request, terminate = house.act_request(node, Verb.REQUEST), house.act_request(node, Verb.TERMINATE)
+    assert run(machines.act, request).outcome is Outcome.DONE
+    assert run(machines.act, terminate).outcome is Outcome.DONE
+    proved = run(machines.prove, prove_request(house, terminate))
+    assert proved.outcome is Outcome.DONE
+    assert proved.successor not in (None, node.name)
+    assert proved.identity is not None
+    assert proved.identity.machine_id != node.machine.id
+    history = house.ledger.history(
+        "inc-2", CLUSTER, proved.successor or "", proved.identity.machine_id, datetime.now(UTC)
+    )
+    assert history.succeeds is not None
+    assert history.succeeds.incident == INCIDENT
+
+
+def test_a_machine_that_never_boots_says_what_was_seen(house: House, machines: MachineActivities) -> None:
+    node = house.busy_node()
+    house.world.inject(node.name, "xid/79", behaviour=Behaviour(never_boots=True), covers=(), cure=())
+    node = house.marked(node)
+    act = house.act_request(node)
+    assert run(machines.act, act).outcome is Outcome.DONE
+    result = run(machines.prove, prove_request(house, act, 0.8))
+    assert result.outcome is Outcome.TIMED_OUT
+    assert "0.8 s" in result.reason
+
+
+def test_another_machine_under_the_name_proves_nothing(house: House, machines: MachineActivities) -> None:
+    node = house.marked(house.busy_node())
+    act = house.act_request(node)
+    assert run(machines.act, act).outcome is Outcome.DONE
+    house.world.swap(node.name, CLUSTER)
+    assert run(machines.prove, prove_request(house, act)).outcome is Outcome.REFUSED
+
+
+def test_nothing_is_proved_that_was_not_called(house: House, machines: MachineActivities) -> None:
+    act = house.act_request(house.marked(house.busy_node()))
+    assert run(machines.prove, prove_request(house, act)).outcome is Outcome.FAILED
+
+
+def test_reads_that_fail_for_a_while_do_not_end_the_wait(house: House, machines: MachineActivities) -> None:
+    act = house.act_request(house.marked(house.busy_node()))
+    assert run(machines.act, act).outcome is Outcome.DONE
+    house.world.script(Read.NODE, Manner.UNREADABLE, times=None)
+    healing = threading.Timer(0.5, house.calm)
+    healing.start()
+    assert run(machines.prove, prove_request(house, act)).outcome is Outcome.DONE
+    healing.join()
+
+
+def test_a_cancelled_wait_is_not_done_and_heartbeats_until_then(house: House, machines: MachineActivities) -> None:
+    act = house.act_request(house.marked(house.busy_node()))
+    house.world.script(Effect.REBOOT, Manner.LIE)
+    run(machines.act, act)
+    env, beats = environment(), threading.Semaphore(0)
+    env.on_heartbeat = lambda *_: beats.release()
+    ended: list[Outcome] = []
+    thread = threading.Thread(
+        target=lambda: ended.append(env.run(machines.prove, prove_request(house, act, 60)).outcome)
+    )
+    thread.start()
+    assert beats.acquire(timeout=5)
+    assert beats.acquire(timeout=5)
+    env.cancel()
+    thread.join(10)
+    assert ended == [Outcome.CANCELLED]
+
+
+def test_a_stopping_worker_hands_the_wait_on(house: House, machines: MachineActivities) -> None:
+    act = house.act_request(house.marked(house.busy_node()))
+    run(machines.act, act)
+    env = environment()
+    env.worker_shutdown()
+    house.world.script(Read.NODE, Manner.UNREADABLE, times=None)
+    with pytest.raises(ApplicationError) as caught:
+        env.run(machines.prove, prove_request(house, act, 60))
+    assert caught.value.type == "WorkerShutdown"
