@@ -47,6 +47,10 @@ class Engine(Protocol):
         """Returns once Temporal holds the event durably. Raises `Unavailable`."""
         ...
 
+    async def join(self, cluster: str, node: str, event: HealthEvent) -> bool:
+        """Tells the incident that runs on the node, opens none; False when none runs. Raises `Unavailable`."""
+        ...
+
     async def tell(self, workflow_id: str, update: str, argument: Model, update_id: str) -> str:
         """Raises `Unavailable`, `NotRunning`, `Declined`."""
         ...
@@ -101,21 +105,31 @@ class TemporalEngine:
         answer: str = await self._update(workflow_id, "decide", vote, update_id, str)
         return answer
 
-    async def wake(self, workflow_id: str) -> None:
+    async def join(self, cluster: str, node: str, event: HealthEvent) -> bool:
         try:
-            await self._client.get_workflow_handle(workflow_id).signal("wake", rpc_timeout=self._signal_timeout)
+            await self._signal(node_workflow_id(cluster, node), "report", event)
+        except NotRunning:
+            return False
+        return True
+
+    async def wake(self, workflow_id: str) -> None:
+        await self._signal(workflow_id, "wake")
+
+    async def _signal(self, workflow_id: str, name: str, *arguments: Model) -> None:
+        handle = self._client.get_workflow_handle(workflow_id)
+        try:
+            async with asyncio.timeout(self._signal_timeout.total_seconds()):
+                await handle.signal(name, args=arguments, rpc_timeout=self._signal_timeout)
         except RPCError as error:
             if error.status == RPCStatusCode.NOT_FOUND:
                 raise NotRunning(workflow_id) from error
             raise Unavailable(_short(error)) from error
-        except RuntimeError as error:
+        except (TimeoutError, RuntimeError) as error:
             raise Unavailable(_short(error)) from error
 
     async def running(self, workflow_id: str) -> bool:
         try:
-            described = await self._client.get_workflow_handle(workflow_id).describe(
-                rpc_timeout=DESCRIBE_TIMEOUT
-            )
+            described = await self._client.get_workflow_handle(workflow_id).describe(rpc_timeout=DESCRIBE_TIMEOUT)
         except RPCError as error:
             if error.status == RPCStatusCode.NOT_FOUND:
                 return False
@@ -150,5 +164,3 @@ class TemporalEngine:
 
 def _short(error: BaseException) -> str:
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-
-

@@ -28,6 +28,12 @@ class NotFound:
 
     reason: str
     ambiguous: tuple[str, ...] = ()
+    forbidden: bool = False
+    """The sender may not speak for the cluster that it named."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.reason}: {', '.join(self.ambiguous)}" if self.ambiguous else self.reason
 
 
 @dataclass(slots=True)
@@ -58,7 +64,9 @@ class Inventory:
         self._lock = threading.Lock()
         self._indexes: dict[str, _Index] = {}
 
-    def resolve(self, subject: str | None, cluster: str | None, allowed: Iterable[str] | None = None) -> Found | NotFound:
+    def resolve(
+        self, subject: str | None, cluster: str | None, allowed: Iterable[str] | None = None
+    ) -> Found | NotFound:
         """`cluster` as the sender named it; `allowed` are those the sender may speak for (None = all).
 
         Raises `Unreadable` when a cluster that would have to be asked can't be read and was never read.
@@ -69,7 +77,7 @@ class Inventory:
         within = set(by_name) if allowed is None else set(by_name) & set(allowed)
         if cluster in by_name:
             if cluster not in within:
-                return NotFound(f"the sender may not speak for cluster {cluster}")
+                return NotFound(f"the sender may not speak for cluster {cluster}", forbidden=True)
             within = {cluster}
         for fresh in (False, True):
             found = self._look(subject, [by_name[name] for name in sorted(within)], fresh)
@@ -83,16 +91,16 @@ class Inventory:
         return found[0]
 
     def _look(self, subject: str, clusters: list[Cluster], fresh: bool) -> list[Found]:
-        keys = _keys(subject)
-        found: dict[tuple[str, str], Found] = {}
-        for cluster in clusters:
-            index = self._index(cluster, fresh)
-            for key in keys:
-                for name, node in index.names.get(key, ()):
-                    found[(name, node.name)] = Found(name, node)
-                if found and key == keys[0]:
-                    break
-        return list(found.values())
+        indexes = [self._index(cluster, fresh) for cluster in clusters]
+        for key in _keys(subject):
+            found = {
+                (cluster, node.name): Found(cluster, node)
+                for index in indexes
+                for cluster, node in index.names.get(key, ())
+            }
+            if found:
+                return list(found.values())
+        return []
 
     def _index(self, cluster: Cluster, fresh: bool) -> _Index:
         with self._lock:

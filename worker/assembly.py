@@ -1,0 +1,104 @@
+"""Everything that a worker runs, put together once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.worker import Interceptor
+
+from activities.asking import AskActivities
+from activities.census import CensusTaker
+from activities.evacuation import EvacuationActivities
+from activities.failures import Bounded
+from activities.guarding import LeaseActivities
+from activities.intended import SendOnce
+from activities.interceptor import LedgerInterceptor
+from activities.machines import MachineActivities
+from activities.marking import MarkActivities
+from activities.messaging import MessageActivities
+from activities.planning import PlanActivities
+from activities.precondition import Look
+from activities.recording import RecordingActivities
+from activities.registry import Registry
+from activities.signatures import TIMINGS
+from activities.ticketing import TicketActivities
+from activities.verification import VerificationActivities
+from worker.engine import TemporalEngine
+from worker.installation import Installation
+from worker.settings import Settings
+from worker.stores import Stores
+from worker.sweep import Sweep
+from worker.threads import Threads
+from workflows.approval import ApprovalWorkflow
+from workflows.node import NodeWorkflow
+
+WORKFLOWS: tuple[type, ...] = (NodeWorkflow, ApprovalWorkflow)
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    implementations: list[Callable[..., Any]]
+    interceptors: list[Interceptor]
+    sweep: Sweep
+    version: str
+    _close: tuple[Callable[[], None], ...]
+
+    def close(self) -> None:
+        for close in self._close:
+            close()
+
+
+def assemble(settings: Settings, installation: Installation, client: Client) -> Assembly:
+    """Call it on the event loop that `client` belongs to."""
+    registry, stores = installation.registry, installation.stores
+    bounded, threads = Bounded(), Threads(4)
+    return Assembly(
+        implementations=implementations(registry, stores, client, asyncio.get_running_loop(), bounded),
+        interceptors=[LedgerInterceptor(stores.ledger, bounded)],
+        sweep=Sweep(
+            stores,
+            TemporalEngine(client, TIMINGS[settings.timing], settings.signal_timeout_s),
+            registry.chat,
+            threads,
+            settings.sweep_s,
+        ),
+        version=version("medevac"),
+        _close=(bounded.close, threads.close, stores.database.close),
+    )
+
+
+def implementations(
+    registry: Registry, stores: Stores, client: Client, loop: asyncio.AbstractEventLoop, bounded: Bounded
+) -> list[Callable[..., Any]]:
+    """Every activity, bound to what it acts on."""
+    look = Look(registry, stores.ledger, stores.guard, stores.fences)
+    census = CensusTaker(registry, stores.policies, bounded)
+    once = SendOnce(stores.ledger, bounded)
+    objects = (
+        PlanActivities(registry, stores.ledger, stores.policies, census, bounded),
+        MarkActivities(registry, stores.guard, census, bounded),
+        LeaseActivities(stores.guard, census, stores.ledger, bounded),
+        EvacuationActivities(registry, look),
+        MachineActivities(registry, look, stores.intents, stores.ledger),
+        VerificationActivities(registry),
+        TicketActivities(registry, once),
+        MessageActivities(registry, once),
+        AskActivities(stores.ledger, client, loop),
+        RecordingActivities(stores.ledger),
+    )
+    return [method for one in objects for method in _activities_of(one)]
+
+
+def _activities_of(one: object) -> list[Callable[..., Any]]:
+    found = []
+    for name in dir(type(one)):
+        function = getattr(type(one), name)
+        if callable(function) and activity._Definition.from_callable(function) is not None:
+            found.append(getattr(one, name))
+    return found

@@ -1,0 +1,262 @@
+"""What people read and order: incidents, votes, holds, freezes. All through the gateway, as themselves."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import typer
+
+from worker.cli.output import Failed, plain, print_json, print_table
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
+Incident = Annotated[str, typer.Argument(help="Incident id, or the name of its node.")]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Kept in the ledger, shown to the others.")]
+Needed = Annotated[str, typer.Option("--reason", "-r", prompt=True, help="Kept in the ledger, shown to the others.")]
+
+
+def register(app: typer.Typer) -> None:
+    for command in (
+        incidents,
+        approvals,
+        approve,
+        reject,
+        hold,
+        resume,
+        abort,
+        assign,
+        confirm,
+        adopt,
+        freeze,
+        thaw,
+        fences,
+        breakers,
+    ):
+        app.command()(command)
+
+
+def incidents(
+    incident: Annotated[str | None, typer.Argument(help="One incident with all its lines; without: the list.")] = None,
+    ended: Annotated[bool, typer.Option("--all", help="Those that have ended as well.")] = False,
+    cluster: str | None = None,
+    node: str | None = None,
+    limit: int = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Lists incidents, or tells one from its first event to now."""
+    api = _api()
+    if incident:
+        from worker.cli.api import part
+
+        found = api.get(f"/v1/incidents/{part(_incident(api, incident))}")
+        if as_json:
+            print_json(found)
+        else:
+            _tell(found)
+        return
+    listed = api.get("/v1/incidents", open=not ended, cluster=cluster, node=node, limit=limit)
+    if as_json:
+        print_json(listed)
+        return
+    print_table(
+        ("incident", "node", "fault", "state", "waits for", "owner", "since"),
+        (
+            (i["id"], i["node"], i["fault"], i["end"] or i["state"], i["waiting_for"], i["owner"], i["opened_at"][:19])
+            for i in listed
+        ),
+        "no incidents" if ended else "no open incidents",
+    )
+
+
+def approvals(
+    decided: Annotated[bool, typer.Option("--all", help="Those that are decided as well.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Lists what waits for a yes or no."""
+    listed = _api().get("/v1/approvals", pending=not decided)
+    if as_json:
+        print_json(listed)
+        return
+    print_table(
+        ("approval", "question", "nodes", "votes", "needs", "state", "until"),
+        (
+            (
+                a["id"],
+                a["title"],
+                len(a["waiters"]),
+                f"{len(a['votes'])} of {a['need']['threshold']}",
+                " or ".join(a["need"]["groups"]),
+                a["state"],
+                a["expires_at"][:19],
+            )
+            for a in listed
+        ),
+        "nothing waits for a vote",
+    )
+
+
+def approve(
+    approval: str, reason: Reason = "", yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False
+) -> None:
+    """Votes yes, after showing what would be done."""
+    _vote(approval, "approve", reason, yes)
+
+
+def reject(approval: str, reason: Needed) -> None:
+    """Votes no. One no is enough."""
+    _vote(approval, "reject", reason, True)
+
+
+def hold(
+    incident: Incident,
+    reason: Needed,
+    duration: Annotated[str, typer.Option("--for", help="30m, 4h, 2d; at most 7d.")] = "1h",
+) -> None:
+    """Stops an incident before its next step, until a time."""
+    _order(incident, "hold", {"reason": reason, "for_s": _seconds(duration)})
+
+
+def resume(incident: Incident, reason: Reason = "") -> None:
+    """Lets a held incident go on."""
+    _order(incident, "resume", {"reason": reason})
+
+
+def abort(incident: Incident, reason: Needed) -> None:
+    """Stops an incident for good; says what could still be stopped."""
+    _order(incident, "abort", {"reason": reason})
+
+
+def assign(incident: Incident, owner: str, reason: Reason = "") -> None:
+    """Gives an incident to a person."""
+    _order(incident, "assign", {"owner": owner, "reason": reason})
+
+
+def confirm(incident: Incident, reason: Reason = "") -> None:
+    """Says that a node is repaired; a check decides whether it returns to service."""
+    _order(incident, "confirm-repaired", {"reason": reason})
+
+
+def adopt(
+    node: Annotated[str | None, typer.Option(help="Node to take over, CLUSTER/NODE. Without: lists them.")] = None,
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> None:
+    """Lists nodes that were out of service before medevac knew them, or takes one over. It acts on none by itself."""
+    api = _api()
+    if node is None:
+        listed = api.get("/v1/adoptable")
+        if as_json:
+            print_json(listed)
+            return
+        print_table(
+            ("node", "pool", "out because"),
+            ((f"{n['cluster']}/{n['node']}", n["pool"], n["why"]) for n in listed),
+            "no node is out of service unknown to medevac",
+        )
+        return
+    cluster, _, name = node.rpartition("/")
+    answer = api.post("/v1/adoptable", {"cluster": cluster or None, "node": name, "reason": reason})
+    print(plain(answer["answer"]))
+
+
+def freeze(
+    scope: Annotated[str, typer.Argument(help="all, cluster/C, pool/C/P, provider/P or node/C/N.")],
+    reason: Needed,
+    marks: Annotated[bool, typer.Option(help="Stop marking as well.")] = False,
+) -> None:
+    """Stops every destructive step in a scope, at once. One person is enough."""
+    print(plain(_api().post("/v1/fences/freeze", {"scope": scope, "reason": reason, "marks": marks})["answer"]))
+
+
+def thaw(scope: str, reason: Reason = "") -> None:
+    """One person's word to go on; it takes two."""
+    print(plain(_api().post("/v1/fences/thaw", {"scope": scope, "reason": reason})["answer"]))
+
+
+def fences(as_json: AsJson = False) -> None:
+    """Lists the freezes that stand."""
+    listed = _api().get("/v1/fences")
+    if as_json:
+        print_json(listed)
+        return
+    print_table(
+        ("scope", "by", "reason", "marks too", "since", "thaw votes"),
+        ((f["scope"], f["by"], f["reason"], f["marks"], f["at"][:19], ", ".join(f["thaw_votes"])) for f in listed),
+        "nothing is frozen",
+    )
+
+
+def breakers(
+    close: Annotated[str | None, typer.Option(help="CLUSTER/CAUSE: your word that it may close; it takes two.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Lists open breakers, or votes to close one."""
+    api = _api()
+    if close is not None:
+        cluster, _, cause = close.partition("/")
+        print(plain(api.post("/v1/fences/breakers/close", {"cluster": cluster, "cause": cause})["answer"]))
+        return
+    listed = api.get("/v1/fences/breakers")
+    if as_json:
+        print_json(listed)
+        return
+    print_table(
+        ("breaker", "reason", "since", "votes to close"),
+        ((f"{b['cluster']}/{b['cause']}", b["reason"], b["opened_at"][:19], ", ".join(b["votes"])) for b in listed),
+        "no breaker is open",
+    )
+
+
+def _api() -> Any:
+    from worker.cli.api import person_api
+
+    return person_api()
+
+
+def _incident(api: Any, named: str) -> str:
+    """An incident's id; a node's name stands for its open incident (else its last)."""
+    name = named.rpartition("/")[2]
+    for is_open in (True, False):
+        found = api.get("/v1/incidents", open=is_open, node=name, limit=2)
+        if is_open and len(found) > 1 and "/" not in named:
+            raise Failed(f"{named} is open in several clusters: {', '.join(i['id'] for i in found)}; say which", 2)
+        if found and named != found[0]["id"] and named in (name, f"{found[0]['cluster']}/{name}"):
+            return str(found[0]["id"])
+    return named
+
+
+def _order(incident: str, order: str, body: dict[str, Any]) -> None:
+    from worker.cli.api import part
+
+    api = _api()
+    print(plain(api.post(f"/v1/incidents/{part(_incident(api, incident))}/{order}", body)["answer"]))
+
+
+def _vote(approval: str, verdict: str, reason: str, sure: bool) -> None:
+    from worker.cli.api import part
+
+    api = _api()
+    view = api.get(f"/v1/approvals/{part(approval)}")
+    print(plain(f"{view['title']}  [{view['state']}]"))
+    for waiter in view["waiters"]:
+        print(plain(f"  {waiter['cluster']}/{waiter['node']}: {waiter['text']}"))
+        for lost in waiter["destroys"]:
+            print(plain(f"    destroys {lost}"))
+    if not sure and not typer.confirm(f"{verdict}?"):
+        raise Failed("not voted")
+    body = {"verdict": verdict, "shown_hash": view["shown_hash"], "reason": reason, "via": "cli"}
+    print(plain(api.post(f"/v1/approvals/{part(approval)}/votes", body)["answer"]))
+
+
+def _tell(found: dict[str, Any]) -> None:
+    view = found["incident"]
+    print(plain(f"{view['id']}  {view['cluster']}/{view['node']}  {view['fault']}  {view['end'] or view['state']}"))
+    for line in found["lines"]:
+        print(plain(f"  {line['at'][11:19]}  {line['kind']:<9} {line['text']}"))
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", text.strip())
+    if not match:
+        raise Failed(f"{text}: is no duration; write 30m, 4h or 2d", 2)
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3_600, "d": 86_400}[match[2]]

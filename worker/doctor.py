@@ -1,0 +1,141 @@
+"""`medevac doctor`: every dependency looked at once, and what to do about each that isn't well."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
+
+from activities.ports import Cluster
+from activities.signatures import Queue
+from medevac.fleet.node import Node
+from medevac.model import Model
+from worker.connection import connect
+from worker.gateway.people import APPROVERS, People
+from worker.gateway.senders import Senders
+from worker.installation import check_policy, find_config
+from worker.parts import build_registry
+from worker.settings import Settings
+from worker.stores import open_stores
+
+CALL = timedelta(seconds=5)
+LATELY = timedelta(seconds=80)
+
+
+class Finding(Model):
+    what: str
+    ok: bool
+    text: str
+    fix: str = ""
+
+
+class _Bad(Exception):
+    def __init__(self, text: str, fix: str) -> None:
+        super().__init__(text)
+        self.fix = fix
+
+
+async def examine(settings: Settings) -> list[Finding]:
+    checks: list[tuple[str, Callable[[Settings], Awaitable[str]], str]] = [
+        ("configuration", _configuration, "correct the file that MEDEVAC_CONFIG names"),
+        ("parts", _parts, "correct the part's options, its credentials or its network"),
+        ("ledger", _ledger, "see MEDEVAC_DATABASE_URL, then run `medevac setup`"),
+        ("policy", _policy, "run `medevac setup`, or `medevac policy apply FILE`"),
+        ("Temporal", _temporal, "see TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and TEMPORAL_API_KEY"),
+        ("workers", _workers, "start `medevac worker`; with MEDEVAC_BUILD_ID also `medevac setup --current BUILD`"),
+    ]
+    findings = []
+    for what, check, fix in checks:
+        try:
+            async with asyncio.timeout(30):
+                findings.append(Finding(what=what, ok=True, text=await check(settings)))
+        except TimeoutError:
+            findings.append(Finding(what=what, ok=False, text="no answer within 30 s", fix=fix))
+        except Exception as error:
+            text = (str(error) or type(error).__name__).splitlines()[0]
+            findings.append(Finding(what=what, ok=False, text=text, fix=getattr(error, "fix", fix)))
+    return findings
+
+
+async def _configuration(settings: Settings) -> str:
+    config = find_config(settings)
+    Senders(config.senders)
+    People(config.people)
+    if not config.senders:
+        raise _Bad("no sender may post events", "add one under `senders`")
+    approvers = [person.id for person in config.people if APPROVERS.intersection(person.groups)]
+    if len(approvers) < 2:
+        raise _Bad(
+            f"{len(approvers)} approver(s): a widening of the policy, and some plans, need two people",
+            "add people of the group `approver` under `people`",
+        )
+    return f"{config.installation}: {len(config.senders)} senders, {len(config.people)} people"
+
+
+async def _parts(settings: Settings) -> str:
+    registry = await asyncio.to_thread(lambda: build_registry(find_config(settings), settings.data_dir))
+    said = []
+    for cluster in registry.clusters():
+        seen = await asyncio.to_thread(_first, cluster)
+        if not seen:
+            raise _Bad(f"cluster {cluster.name} shows no node", "look at its credentials' rights and its node selector")
+        said.append(cluster.name)
+    return f"{', '.join(said)} can be read{' (simulated)' if registry.simulated else ''}"
+
+
+def _first(cluster: Cluster) -> list[Node]:
+    return list(islice(cluster.nodes(), 1))
+
+
+async def _ledger(settings: Settings) -> str:
+    stores = open_stores(settings.database)
+    await asyncio.to_thread(stores.database.check)
+    return f"{stores.database.name} is at head"
+
+
+async def _policy(settings: Settings) -> str:
+    stores = open_stores(settings.database)
+    version = await asyncio.to_thread(stores.policies.active)
+    registry = await asyncio.to_thread(lambda: build_registry(find_config(settings), settings.data_dir))
+    check_policy(version.policy, registry, f"policy version {version.version}")
+    modes = (
+        ", ".join(f"{name}: {pool.mode}" for name, pool in version.policy.pools.items()) or "no pool, so nothing acts"
+    )
+    return f"version {version.version} ({version.policy.name}); {modes}"
+
+
+async def _temporal(settings: Settings) -> str:
+    client = await connect("doctor")
+    found = await client.workflow_service.describe_namespace(
+        DescribeNamespaceRequest(namespace=client.namespace), timeout=CALL
+    )
+    kept = found.config.workflow_execution_retention_ttl.ToTimedelta()
+    if kept < timedelta(days=settings.retention_days):
+        raise _Bad(f"namespace {client.namespace} keeps closed workflows only {kept}", "run `medevac setup`")
+    return f"namespace {client.namespace} answers, keeps closed workflows {kept.days} days"
+
+
+async def _workers(settings: Settings) -> str:
+    client = await connect("doctor")
+    kinds = {queue: [TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY] for queue in Queue}
+    kinds[Queue.MAIN].append(TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
+    pollers: set[str] = set()
+    for queue, types in kinds.items():
+        for kind in types:
+            answer = await client.workflow_service.describe_task_queue(
+                DescribeTaskQueueRequest(
+                    namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
+                ),
+                timeout=CALL,
+            )
+            since = datetime.now(UTC) - LATELY
+            here = {p.identity for p in answer.pollers if p.last_access_time.ToDatetime(tzinfo=UTC) >= since}
+            if not here:
+                raise _Bad(f"nobody polls {queue}", "start `medevac worker`")
+            pollers |= here
+    return f"{len(pollers)} worker(s) poll"

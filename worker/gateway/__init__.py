@@ -1,0 +1,1 @@
+"""The HTTP gateway: payloads in, reads and people's orders; nothing here decides."""

@@ -1,0 +1,23 @@
+"""The FastAPI application."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from worker.gateway import adopt, approvals, errors, events, fences, health, incidents, page, policy
+from worker.gateway.services import Services
+
+
+def create_app(services: Services) -> FastAPI:
+    app = FastAPI(
+        title="medevac",
+        summary="Durable, verified, human-gated remediation for GPU fleets",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.services = services
+    errors.install(app)
+    for room in (events, incidents, approvals, fences, adopt, policy, health, page):
+        app.include_router(room.router)
+    return app

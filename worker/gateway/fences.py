@@ -1,0 +1,89 @@
+"""Freezes: a fence is written first and read before every destructive call."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fastapi import APIRouter
+from pydantic import Field, field_validator
+
+from medevac.fleet.fence import Fence, check_scope
+from medevac.model import Model
+from worker.gateway.errors import Problem
+from worker.gateway.incidents import Answer
+from worker.gateway.people import Right
+from worker.gateway.services import Served, SignedIn
+
+router = APIRouter(prefix="/v1/fences", tags=["fences"])
+
+
+class Freeze(Model):
+    scope: str = Field(max_length=300)
+    reason: str = Field(min_length=1, max_length=500)
+    marks: bool = False
+    """True freezes protective marks as well."""
+
+    @field_validator("scope")
+    @classmethod
+    def _known(cls, scope: str) -> str:
+        check_scope(scope)
+        return scope
+
+
+class Thaw(Model):
+    scope: str = Field(max_length=300)
+    reason: str = Field(default="", max_length=500)
+
+
+@router.get("", summary="Freezes that stand")
+async def fences(served: Served, person: SignedIn) -> list[Fence]:
+    return await served.threads.run(served.stores.fences.active)
+
+
+@router.post("/freeze", summary="Stop every destructive step in a scope, at once")
+async def freeze(order: Freeze, served: Served, person: SignedIn) -> Answer:
+    person.require(Right.STOP)
+    await served.threads.run(
+        served.stores.fences.freeze, order.scope, person.id, order.reason, marks=order.marks, at=served.now()
+    )
+    return Answer(answer=f"{order.scope} is frozen by {person.id}: {order.reason}")
+
+
+@router.post("/thaw", summary="Lift a freeze")
+async def thaw(order: Thaw, served: Served, person: SignedIn) -> Answer:
+    person.require(Right.THAW)
+    thaw = await served.threads.run(served.stores.fences.thaw, order.scope, person.id, at=served.now())
+    if not thaw.found:
+        raise Problem(404, f"{thaw}; `medevac fences` lists what is")
+    return Answer(answer=str(thaw))
+
+
+class Closing(Model):
+    cluster: str = Field(max_length=100)
+    cause: str = Field(max_length=100)
+
+
+class OpenBreaker(Model):
+    cluster: str
+    cause: str
+    opened_at: datetime
+    reason: str
+    votes: tuple[str, ...]
+
+
+@router.get("/breakers", summary="Breakers that are open")
+async def breakers(served: Served, person: SignedIn) -> list[OpenBreaker]:
+    found = await served.threads.run(served.stores.guard.open_breakers)
+    return [
+        OpenBreaker(cluster=b.cluster, cause=b.cause, opened_at=b.opened_at, reason=b.reason, votes=b.votes)
+        for b in found
+    ]
+
+
+@router.post("/breakers/close", summary="One person's word that a breaker may close; it takes two")
+async def close_breaker(order: Closing, served: Served, person: SignedIn) -> Answer:
+    person.require(Right.THAW)
+    answer = await served.threads.run(
+        served.stores.guard.close_breaker, order.cluster, order.cause, person.id, served.now()
+    )
+    return Answer(answer=answer)

@@ -1,0 +1,70 @@
+"""Who orders: a person's own token, one principal everywhere, and what each group may do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from worker.config import Person
+from worker.gateway import secrets
+from worker.gateway.senders import AuthError
+
+ANYONE = frozenset({"viewer", "operator", "approver", "capacity-owners", "admin"})
+OPERATORS = frozenset({"operator", "approver", "admin"})
+APPROVERS = frozenset({"approver", "admin"})
+
+
+class Right(Enum):
+    """What is asked for, and the groups that may. A person can always stop, alone; starting again takes more."""
+
+    READ = ("read", ANYONE)
+    STOP = ("stop (hold, freeze)", ANYONE)
+    OPERATE = ("resume, abort, assign, adopt and confirm", OPERATORS)
+    THAW = ("thaw", OPERATORS)
+    NARROW = ("narrow the policy", OPERATORS)
+    WIDEN = ("widen the policy", APPROVERS)
+    VOTE = ("vote", ANYONE)
+    """Whether the vote counts is the approval's own rule, copied from the policy when it was asked for."""
+
+    def __init__(self, words: str, groups: frozenset[str]) -> None:
+        self.words = words
+        self.groups = groups
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    id: str
+    name: str
+    groups: tuple[str, ...]
+
+    def require(self, right: Right) -> None:
+        known = ANYONE.intersection(self.groups)
+        # A group that only the policy knows (an approval's own voters) may read, stop and vote.
+        if right.groups is ANYONE or known & right.groups:
+            return
+        needed = ", ".join(sorted(right.groups))
+        raise AuthError(403, f"{self.id} may not {right.words}; it takes one of the groups {needed}")
+
+
+class People:
+    def __init__(self, people: Iterable[Person]) -> None:
+        self._keys = [
+            (
+                secrets.token_digest(person.token, f"person {person.id}"),
+                Principal(person.id, person.name, person.groups),
+            )
+            for person in people
+        ]
+
+    def sign_in(self, authorization: str) -> Principal:
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise AuthError(401, "sign in with your own token: `Authorization: Bearer ...`")
+        found = None
+        for digest, principal in self._keys:
+            if secrets.matches(token.strip(), digest):
+                found = principal
+        if found is None:
+            raise AuthError(401, "no person has this token")
+        return found

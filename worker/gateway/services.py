@@ -1,0 +1,51 @@
+"""What the gateway's routes work with; made once by `worker.gateway.serve` (or by a test) and kept on the app."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from activities.registry import Registry
+from medevac.events.parsing import MAX_PAYLOAD_BYTES
+from worker.engine import Engine
+from worker.gateway.people import People, Principal, Right
+from worker.gateway.senders import Senders
+from worker.intake.inventory import Inventory
+from worker.intake.pipeline import Intake
+from worker.stores import Stores
+from worker.threads import Threads
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    installation: str
+    sources: tuple[str, ...]
+    senders: Senders
+    people: People
+    intake: Intake
+    inventory: Inventory
+    stores: Stores
+    engine: Engine
+    registry: Registry
+    threads: Threads
+    max_body_bytes: int = MAX_PAYLOAD_BYTES
+    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+
+
+def services(request: Request) -> Services:
+    return cast(Services, request.app.state.services)
+
+
+def principal(request: Request) -> Principal:
+    """Any person with a token may read."""
+    person = services(request).people.sign_in(request.headers.get("authorization", ""))
+    person.require(Right.READ)
+    return person
+
+
+Served = Annotated[Services, Depends(services)]
+SignedIn = Annotated[Principal, Depends(principal)]

@@ -1,0 +1,31 @@
+"""What the processes count, for Prometheus. Labels are few and bounded: never a node, never free text."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+EVENTS = Counter(
+    "medevac_events_total", "Parts of deliveries by how they were taken", ["source", "outcome"]
+)  # fmt: skip
+DELIVERIES = Counter("medevac_deliveries_total", "HTTP deliveries by source and status", ["source", "status"])
+DELIVERY_SECONDS = Histogram(
+    "medevac_delivery_seconds",
+    "From a delivery's first byte to its answer",
+    ["source"],
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+)
+UPDATES = Counter("medevac_updates_total", "People's orders to workflows by kind and outcome", ["order", "outcome"])
+
+OPEN_INCIDENTS = Gauge("medevac_open_incidents", "Incidents that have not ended", ["state"])
+OVERDUE_INCIDENTS = Gauge("medevac_overdue_incidents", "Incidents with no ledger line beyond their step's limit")
+PENDING_APPROVALS = Gauge("medevac_pending_approvals", "Approvals that wait for a person")
+OLDEST_APPROVAL_SECONDS = Gauge("medevac_oldest_pending_approval_seconds", "Age of the oldest pending approval")
+FENCES = Gauge("medevac_fences", "Freezes that stand")
+BREAKERS = Gauge("medevac_breakers_open", "1 for each open breaker", ["scope"])
+SWEEPS = Counter("medevac_sweeps_total", "Sweeps by outcome", ["outcome"])
+LAST_SWEEP = Gauge("medevac_last_sweep_timestamp_seconds", "When a sweep last ended well (this process)")
+LEASES_REAPED = Counter("medevac_leases_reaped_total", "Leases taken back from workflows that no longer run")
+ORPHANS_CLOSED = Counter("medevac_orphans_closed_total", "Incidents closed because their workflow was gone")
+
+POLLERS = Gauge("medevac_worker_polling", "1 while this worker was seen polling the task queue lately", ["queue"])
+BUILD = Gauge("medevac_build_info", "Constant 1", ["version", "build_id"])

@@ -1,0 +1,42 @@
+"""The storage of one process, opened once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from activities.guard.store import GuardStore
+from activities.storage.database import Database
+from activities.storage.dwells import Dwells
+from activities.storage.fences import Fences
+from activities.storage.inbox import Inbox
+from activities.storage.intents import Intents
+from activities.storage.ledger import Ledger
+from activities.storage.policies import Policies
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    database: Database
+    ledger: Ledger
+    intents: Intents
+    fences: Fences
+    policies: Policies
+    dwells: Dwells
+    inbox: Inbox
+    guard: GuardStore
+
+
+def open_stores(url: str) -> Stores:
+    """Opens no connection yet. `Stores.database.check()` says whether the schema is at head."""
+    database = Database(url)
+    policies = Policies(database)
+    return Stores(
+        database=database,
+        ledger=Ledger(database),
+        intents=Intents(database),
+        fences=Fences(database),
+        policies=policies,
+        dwells=Dwells(database),
+        inbox=Inbox(database),
+        guard=GuardStore(database, policies),
+    )

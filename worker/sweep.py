@@ -1,0 +1,170 @@
+"""The sweep: finds what nobody would otherwise notice. Any worker may run it, and all may at once.
+
+It pages for incidents with no ledger line beyond their step's limit, closes those whose workflow is gone, takes back
+leases whose holder doesn't run, and sets the gauges that the alerts read. A page is a ledger line first: only the
+sweep whose line is new speaks, so that any number of workers page once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from activities.ports import Chat, NotSent, Unclear, Unreadable
+from medevac.incident import IncidentView, Line, State, StepKey
+from worker import metrics
+from worker.engine import Engine, Unavailable
+from worker.stores import Stores
+from worker.threads import Threads
+
+log = logging.getLogger(__name__)
+
+CHECKED_AT_ONCE = 10
+ALL_EVERY = 10
+"""Every so many sweeps each open incident's workflow is looked for, not only the overdue ones'."""
+YOUNG = timedelta(seconds=60)
+"""An incident younger than this may have ended before its row says so; it isn't called an orphan yet."""
+KEEP_EVENTS = timedelta(days=30)
+MOST = 10_000
+PAGES = "medevac-sweep"
+
+
+class Sweep:
+    def __init__(
+        self,
+        stores: Stores,
+        engine: Engine,
+        chat: Chat,
+        threads: Threads,
+        every_s: float,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._stores = stores
+        self._engine = engine
+        self._chat = chat
+        self._threads = threads
+        self._every_s = every_s
+        self._now = now
+        self._count = 0
+
+    async def run(self) -> None:
+        """Until cancelled. A sweep that fails is counted and comes again."""
+        while True:
+            outcome = "failed"
+            try:
+                await self.once()
+                outcome = "done"
+                metrics.LAST_SWEEP.set(self._now().timestamp())
+            except Unreadable as error:
+                outcome = "ledger_unreachable"
+                log.error("sweep: the ledger cannot be read: %s", error)
+            except Unavailable as error:
+                outcome = "temporal_unreachable"
+                log.error("sweep: Temporal does not answer: %s", error)
+            except Exception:
+                log.exception("sweep failed")
+            metrics.SWEEPS.labels(outcome).inc()
+            await asyncio.sleep(self._every_s)
+
+    async def once(self) -> None:
+        now = self._now()
+        opened = await self._threads.run(self._stores.ledger.incidents, open_only=True, limit=MOST)
+        await self._gauges(opened, now)
+        overdue = [view for view in opened if view.due_at is not None and view.due_at < now]
+        metrics.OVERDUE_INCIDENTS.set(len(overdue))
+        for view in overdue:
+            await self._page(
+                StepKey(incident=view.id, step="overdue", n=int(view.due_at.timestamp()) if view.due_at else 1),
+                f"{view.cluster}/{view.node}: no news of {view.step or view.state} since {view.updated_at:%H:%M:%S}; "
+                f"it should have ended by {view.due_at:%H:%M:%S} UTC. See `medevac incidents {view.id}`",
+            )
+        suspects = opened if self._count % ALL_EVERY == 0 else overdue
+        await self._close_orphans([view for view in suspects if now - view.updated_at > YOUNG], opened)
+        await self._reap(now)
+        if self._count % ALL_EVERY == 0:
+            await self._threads.run(self._stores.ledger.forget_events, now - KEEP_EVENTS)
+        self._count += 1
+
+    async def _gauges(self, opened: list[IncidentView], now: datetime) -> None:
+        states = Counter(view.state for view in opened)
+        for state in State:
+            metrics.OPEN_INCIDENTS.labels(state).set(states[state])
+        pending = await self._threads.run(self._stores.ledger.approvals, pending_only=True, limit=MOST)
+        metrics.PENDING_APPROVALS.set(len(pending))
+        oldest = min((view.requested_at for view in pending), default=now)
+        metrics.OLDEST_APPROVAL_SECONDS.set(max(0.0, (now - oldest).total_seconds()))
+        breakers = await self._threads.run(self._stores.guard.open_breakers)
+        metrics.BREAKERS.clear()
+        for breaker in breakers:
+            metrics.BREAKERS.labels(f"{breaker.cluster}/{breaker.cause}").set(1)
+        metrics.FENCES.set(len(await self._threads.run(self._stores.fences.active)))
+
+    # -- orphans -----------------------------------------------------------------------------------------------
+
+    async def _close_orphans(self, suspects: list[IncidentView], opened: list[IncidentView]) -> None:
+        """An open row without a workflow: terminated, or its last record was lost. Its node is left as it is."""
+        newest: dict[str, IncidentView] = {}
+        for view in opened:
+            if view.workflow_id not in newest or view.opened_at > newest[view.workflow_id].opened_at:
+                newest[view.workflow_id] = view
+        slots = asyncio.Semaphore(CHECKED_AT_ONCE)
+
+        async def check(view: IncidentView) -> None:
+            async with slots:
+                # The workflow id is the node's; a newer incident under it says that this one's run is over.
+                if newest[view.workflow_id].id == view.id and await self._engine.running(view.workflow_id):
+                    return
+                await self._close(view)
+
+        await asyncio.gather(*(check(view) for view in suspects))
+
+    async def _close(self, view: IncidentView) -> None:
+        fresh = await self._threads.run(self._stores.ledger.incident, view.id)
+        if fresh is None or fresh.rev != view.rev or fresh.end is not None:
+            return
+        where = f"{view.cluster}/{view.node}"
+        text = f"{where}: the workflow of {view.id} is gone; the node is left as it is, see `medevac adopt`"
+        closed = view.model_copy(
+            update={
+                "state": State.ENDED,
+                "updated_at": self._now(),
+                "due_at": None,
+                "step": "",
+                "waiting_for": "a person: its workflow was ended from outside",
+                "rev": view.rev + 1,
+                "summary": "ended from outside, nothing undone",
+            }
+        )
+        if await self._threads.run(self._stores.ledger.upsert_incident, closed):
+            metrics.ORPHANS_CLOSED.inc()
+            await self._page(StepKey(incident=view.id, step="orphan"), text)
+
+    # -- leases ------------------------------------------------------------------------------------------------
+
+    async def _reap(self, now: datetime) -> None:
+        """Only what has expired, and only when Temporal says that its holder doesn't run."""
+        for lease in await self._threads.run(self._stores.guard.expired, now):
+            if await self._engine.running(lease.workflow_id):
+                continue
+            if await self._threads.run(self._stores.guard.reap, lease.lease_id, now) is None:
+                continue
+            metrics.LEASES_REAPED.inc()
+            await self._page(
+                StepKey(incident=lease.incident, step="lease-reaped", n=lease.epoch),
+                f"{lease.cluster}/{lease.node}: its workflow is gone in the middle of a step; look at the node",
+            )
+
+    # -- pages -------------------------------------------------------------------------------------------------
+
+    async def _page(self, key: StepKey, text: str) -> None:
+        line = Line(key=key, at=self._now(), kind="page", text=text)
+        if not await self._threads.run(self._stores.ledger.add_lines, [line]):
+            return
+        log.error("page: %s", text)
+        try:
+            await self._threads.run(self._chat.post, str(key), PAGES, text)
+        except (NotSent, Unclear, Unreadable) as error:
+            log.error("the page could not be posted: %s", error)

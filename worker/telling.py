@@ -1,0 +1,131 @@
+"""The demo's view of each incident's way: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+WAITS = ("handed_over", "observed")
+SHOWN_LINES = 7
+GOOD = ("returned", "replaced", "disposed")
+
+
+@dataclass(slots=True)
+class _Way:
+    node: str
+    view: dict[str, Any] | None = None
+    lines: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+
+    @property
+    def state(self) -> str:
+        if self.view is None:
+            return "posted"
+        return str(self.view["end"] or self.view["state"])
+
+    @property
+    def settled(self) -> bool:
+        return self.view is not None and (self.view["end"] is not None or self.view["state"] in WAITS)
+
+
+class Telling:
+    def __init__(self, nodes: list[str]) -> None:
+        self._began = time.monotonic()
+        self._ways = {node: _Way(node) for node in nodes}
+        self._notes: list[str] = []
+        self._live: Live | None = None
+        self._killed_at: float | None = None
+        self._resumed_s: float | None = None
+        self._console = Console()
+        self._tty = sys.stdout.isatty()
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        if not self._tty:
+            yield
+            return
+        with Live(self._table(), console=self._console, auto_refresh=False, transient=False) as self._live:
+            yield
+        self._live = None
+
+    def say(self, node: str, kind: str, text: str) -> None:
+        way = self._ways.get(node)
+        line = f"{self._clock()} {kind:<9} {text}"
+        if way is not None:
+            way.lines.append(line)
+        if self._live is None:
+            print(f"{node}: {line}", flush=True)
+
+    def note(self, text: str) -> None:
+        self._notes.append(f"{self._clock()} {text}")
+        if self._live is None:
+            print(self._notes[-1], flush=True)
+
+    def killed(self) -> None:
+        self._killed_at = time.monotonic()
+
+    def take(self, view: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+        way = self._ways.get(view["node"])
+        if way is None:
+            return
+        way.view = view
+        for line in lines:
+            key = f"{line['key']['step']}/{line['key']['n']}/{line['kind']}/{line['text']}"
+            if key in way.seen:
+                continue
+            way.seen.add(key)
+            self.say(view["node"], line["kind"], line["text"])
+            if self._killed_at is not None and self._resumed_s is None and line["kind"] == "step":
+                self._resumed_s = time.monotonic() - self._killed_at
+                self.note(f"resumed {self._resumed_s:.1f} s after the kill: {line['text']}")
+
+    def draw(self) -> None:
+        if self._live is not None:
+            self._live.update(self._table(), refresh=True)
+
+    def settled(self) -> bool:
+        return all(way.settled for way in self._ways.values())
+
+    def well(self) -> bool:
+        return all(way.state in GOOD for way in self._ways.values())
+
+    def summary(self, took_s: float) -> None:
+        if self._tty:
+            self.draw()
+        print()
+        table = Table(
+            box=None, pad_edge=False, header_style="bold", title=f"after {took_s:.0f} s", title_justify="left"
+        )
+        for column in ("node", "fault", "remedy", "end", "incident"):
+            table.add_column(column)
+        for way in self._ways.values():
+            view = way.view or {}
+            table.add_row(
+                way.node,
+                str(view.get("fault") or ""),
+                str(view.get("rung") or ""),
+                way.state,
+                str(view.get("id") or ""),
+            )
+        (self._console if self._tty else Console(width=160)).print(table)
+
+    def _clock(self) -> str:
+        return f"{time.monotonic() - self._began:5.1f}s"
+
+    def _table(self) -> Group:
+        parts: list[Table | Text] = []
+        for way in self._ways.values():
+            fault = way.view["fault"] if way.view else ""
+            parts.append(Text(f"{way.node}  {fault}  {way.state}", style="bold green" if way.state in GOOD else "bold"))
+            parts += [Text(f"   {line}", overflow="ellipsis", no_wrap=True) for line in way.lines[-SHOWN_LINES:]]
+        parts += [Text(note, style="yellow") for note in self._notes[-3:]]
+        return Group(*parts)
