@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from activities.storage import tables as t
 from activities.storage.fences import read_active, thawed_since
 from activities.storage.ledger import read_approval
 from activities.storage.statements import put, put_if_absent
-from activities.storage.tables import approvals, asked, breakers, grants, guard, leases, queue, sightings
 from medevac.approvals.approval import ApprovalState
 from medevac.faults.classes import FaultClass
 from medevac.fleet.guard_state import Approved, Breaker, Grant, Lease, Question, Queued, Sighting, State
@@ -32,54 +33,111 @@ KEEP = timedelta(days=7)
 
 def lock(connection: Connection) -> sa.Row[Any]:
     """The guard's row, ours until the transaction ends."""
-    row = sa.select(guard).where(guard.c.name == "guard").with_for_update()
+    row = sa.select(t.guard).where(t.guard.c.name == "guard").with_for_update()
     if (found := connection.execute(row).one_or_none()) is not None:
         return found
-    put_if_absent(connection, guard, {"name": "guard", "epoch": 0, "question": None})
+    put_if_absent(connection, t.guard, {"name": "guard", "epoch": 0, "question": None, "stamp": ""})
     return connection.execute(row).one()
 
 
-def load(connection: Connection, requests: Iterable[LeaseRequest], limits: Limits, now: datetime) -> State:
-    """`requests` are those to be decided on: of incidents and sightings, only what concerns them is read."""
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What one process read or wrote last. Good as long as the guard's row bears the same stamp."""
+
+    stamp: str
+    window: timedelta
+    leases: Mapping[str, Lease]
+    queue: Mapping[str, Queued]
+    grants: Mapping[int, Grant]
+    breakers: Mapping[tuple[str, str], Breaker]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    state: State
+    stamp: str
+
+
+def load(
+    connection: Connection,
+    requests: Iterable[LeaseRequest],
+    limits: Limits,
+    now: datetime,
+    remembered: Remembered | None = None,
+) -> Loaded:
+    """`requests` are those to be decided on: of incidents, marks and sightings, only what concerns them is read."""
     row = lock(connection)
     asking = list(requests)
-    window = timedelta(seconds=max(limits.fleet_window_s, limits.breaker_window_s, limits.marks_window_s))
+    window = window_of(limits)
+    if remembered is None or (remembered.stamp, remembered.window) != (row.stamp, window):
+        remembered = _read(connection, row.stamp, window, now)
     incidents = {request.incident for request in asking}
-    own_marks = sa.and_(grants.c.edge == "mark", grants.c.incident.in_(incidents))
-    return State(
+    grants = {epoch: grant for epoch, grant in remembered.grants.items() if grant.at > now - window}
+    state = State(
         epoch=row.epoch,
-        leases={r.lease_id: _value(Lease, r) for r in connection.execute(sa.select(leases))},
-        queue={r.lease_id: _value(Queued, r) for r in connection.execute(sa.select(queue))},
-        grants={
-            r.epoch: _value(Grant, r)
-            for r in connection.execute(sa.select(grants).where(sa.or_(grants.c.at > now - window, own_marks)))
-        },
+        leases=remembered.leases,
+        queue=remembered.queue,
+        grants={**grants, **_own_marks(connection, asking)},
         sightings=_sightings(connection, asking),
         asked={
-            r.incident: r.approval for r in connection.execute(sa.select(asked).where(asked.c.incident.in_(incidents)))
-        },
-        breakers={(r.cluster, r.cause): _value(Breaker, r) for r in connection.execute(sa.select(breakers))},
-        question=_question(connection, row.question, now),
-        fences=tuple(read_active(connection)),
-        thawed=thawed_since(connection, now - window),
+            r.incident: r.approval
+            for r in connection.execute(sa.select(t.asked).where(t.asked.c.incident.in_(incidents)))
+        }
+        if asking
+        else {},
+        breakers=remembered.breakers,
+        question=_question(connection, row.question, now) if asking else None,
+        fences=tuple(read_active(connection)) if asking else (),
+        thawed=thawed_since(connection, now - window) if asking else {},
+    )
+    return Loaded(state, row.stamp)
+
+
+def remember(state: State, stamp: str, limits: Limits) -> Remembered:
+    return Remembered(stamp, window_of(limits), state.leases, state.queue, state.grants, state.breakers)
+
+
+def window_of(limits: Limits) -> timedelta:
+    return timedelta(seconds=max(limits.fleet_window_s, limits.breaker_window_s, limits.marks_window_s))
+
+
+def _read(connection: Connection, stamp: str, window: timedelta, now: datetime) -> Remembered:
+    recent = sa.select(t.grants).where(t.grants.c.at > now - window)
+    return Remembered(
+        stamp=stamp,
+        window=window,
+        leases={r.lease_id: _value(Lease, r) for r in connection.execute(sa.select(t.leases))},
+        queue={r.lease_id: _value(Queued, r) for r in connection.execute(sa.select(t.queue))},
+        grants={r.epoch: _value(Grant, r) for r in connection.execute(recent)},
+        breakers={(r.cluster, r.cause): _value(Breaker, r) for r in connection.execute(sa.select(t.breakers))},
     )
 
 
-def save(connection: Connection, before: State, after: State, now: datetime) -> None:
-    if (before.epoch, before.question) != (after.epoch, after.question):
-        question = None if after.question is None else {
+def save(connection: Connection, before: State, after: State, now: datetime, asked_now: bool) -> str | None:
+    """Writes what differs; the new stamp, or None when nothing did. Without requests, no question was read."""
+    values: dict[str, Any] = {}
+    if before.epoch != after.epoch:
+        values["epoch"] = after.epoch
+    if asked_now and before.question != after.question:
+        values["question"] = None if after.question is None else {
             "approval": after.question.approval,
             "opened_at": after.question.opened_at.isoformat(),
             "about": sorted(after.question.about),
         }  # fmt: skip
-        connection.execute(sa.update(guard).where(guard.c.name == "guard").values(epoch=after.epoch, question=question))
-    _save(connection, leases, "lease_id", before.leases, after.leases)
-    _save(connection, queue, "lease_id", before.queue, after.queue)
-    put(connection, grants, _changed(before.grants, after.grants))
-    put(connection, sightings, _changed(before.sightings, after.sightings))
-    put(connection, breakers, _changed(before.breakers, after.breakers))
-    changed = {i: a for i, a in after.asked.items() if before.asked.get(i) != a}
-    put(connection, asked, [{"incident": i, "approval": a, "at": now} for i, a in changed.items()])
+    changed = [
+        _save(connection, t.leases, before.leases, after.leases),
+        _save(connection, t.queue, before.queue, after.queue),
+        _save(connection, t.grants, before.grants, after.grants),
+        _save(connection, t.breakers, before.breakers, after.breakers),
+    ]
+    if any(changed):
+        values["stamp"] = uuid.uuid4().hex
+    if values:
+        connection.execute(sa.update(t.guard).where(t.guard.c.name == "guard").values(**values))
+    _save(connection, t.sightings, before.sightings, after.sightings)
+    news = {i: a for i, a in after.asked.items() if before.asked.get(i) != a}
+    put(connection, t.asked, [{"incident": i, "approval": a, "at": now} for i, a in news.items()])
+    return values.get("stamp")
 
 
 def approved(connection: Connection, request: LeaseRequest, now: datetime) -> Approved | None:
@@ -96,14 +154,14 @@ def approved(connection: Connection, request: LeaseRequest, now: datetime) -> Ap
 
 def forget(connection: Connection, now: datetime) -> None:
     """Rows that no rule looks at any more. Leases aren't among them, however old."""
-    connection.execute(sa.delete(grants).where(grants.c.at < now - KEEP_GRANTS))
-    connection.execute(sa.delete(sightings).where(sightings.c.at < now - KEEP))
-    connection.execute(sa.delete(asked).where(asked.c.at < now - KEEP))
-    connection.execute(sa.delete(breakers).where(breakers.c.closed_at < now - KEEP))
+    connection.execute(sa.delete(t.grants).where(t.grants.c.at < now - KEEP_GRANTS))
+    connection.execute(sa.delete(t.sightings).where(t.sightings.c.at < now - KEEP))
+    connection.execute(sa.delete(t.asked).where(t.asked.c.at < now - KEEP))
+    connection.execute(sa.delete(t.breakers).where(t.breakers.c.closed_at < now - KEEP))
 
 
 def read_leases(connection: Connection, where: sa.ColumnElement[bool]) -> list[Lease]:
-    query = sa.select(leases).where(where).order_by(leases.c.until)
+    query = sa.select(t.leases).where(where).order_by(t.leases.c.until)
     return [_value(Lease, row) for row in connection.execute(query)]
 
 
@@ -113,7 +171,7 @@ def _question(connection: Connection, stored: dict[str, Any] | None, now: dateti
         return None
     question = Question(stored["approval"], datetime.fromisoformat(stored["opened_at"]), frozenset(stored["about"]))
     row = connection.execute(
-        sa.select(approvals.c.state, approvals.c.expires_at).where(approvals.c.id == question.approval)
+        sa.select(t.approvals.c.state, t.approvals.c.expires_at).where(t.approvals.c.id == question.approval)
     ).one_or_none()
     if row is None:
         return question if now - question.opened_at < UNWRITTEN_QUESTION else None
@@ -121,17 +179,26 @@ def _question(connection: Connection, stored: dict[str, Any] | None, now: dateti
     return None if over else question
 
 
+def _own_marks(connection: Connection, requests: list[LeaseRequest]) -> dict[int, Grant]:
+    """Marks that these incidents were granted, however long ago: the same request has the same answer."""
+    marking = {request.incident for request in requests if request.edge == "mark"}
+    if not marking:
+        return {}
+    query = sa.select(t.grants).where(t.grants.c.edge == "mark", t.grants.c.incident.in_(marking))
+    return {row.epoch: _value(Grant, row) for row in connection.execute(query)}
+
+
 def _sightings(connection: Connection, requests: list[LeaseRequest]) -> dict[tuple[str, str, str], Sighting]:
     found: dict[tuple[str, str, str], Sighting] = {}
     queries = [
-        sa.select(sightings)
-        .where(sightings.c.fault_class == cause)
-        .order_by(sightings.c.at.desc())
+        sa.select(t.sightings)
+        .where(t.sightings.c.fault_class == cause)
+        .order_by(t.sightings.c.at.desc())
         .limit(SIGHTINGS_READ)
         for cause in {str(request.fault_class) for request in requests}
     ]
     if requests:
-        queries.append(sa.select(sightings).where(sightings.c.node.in_({request.node for request in requests})))
+        queries.append(sa.select(t.sightings).where(t.sightings.c.node.in_({request.node for request in requests})))
     for query in queries:
         for row in connection.execute(query):
             found[(row.fault_class, row.cluster, row.node)] = _value(Sighting, row)
@@ -151,14 +218,13 @@ def _row(value: Any) -> dict[str, Any]:
     return {f.name: getattr(value, f.name) for f in fields(value)}
 
 
-def _changed(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[dict[str, Any]]:
-    return [_row(value) for key, value in after.items() if before.get(key) is not value]
-
-
-def _save(
-    connection: Connection, table: sa.Table, key: str, before: Mapping[str, Any], after: Mapping[str, Any]
-) -> None:
-    put(connection, table, _changed(before, after))
-    gone = [name for name in before if name not in after]
+def _save(connection: Connection, table: sa.Table, before: Mapping[Any, Any], after: Mapping[Any, Any]) -> bool:
+    if before is after:
+        return False
+    new = [_row(value) for key, value in after.items() if before.get(key) is not value]
+    put(connection, table, new)
+    gone = [key for key in before if key not in after]
     if gone:
-        connection.execute(sa.delete(table).where(table.c[key].in_(gone)))
+        (column,) = table.primary_key.columns  # only rows with a simple key are ever taken away
+        connection.execute(sa.delete(table).where(column.in_(gone)))
+    return bool(new or gone)

@@ -49,6 +49,7 @@ class GuardStore:
         self._policies = policies
         self._batching = Batching(self._run, db.timeout_s)
         self._batches = 0
+        self._remembered: rows.Remembered | None = None
 
     def acquire(self, request: LeaseRequest, now: datetime, census: Census | None = None) -> LeaseAnswer:
         """`census`: the request's cluster as it is now (seconds old at most); None = it can't be read."""
@@ -129,15 +130,19 @@ class GuardStore:
         )
         now = max(job.work.now for job in batch)
         requests = [job.work.request for job in batch if job.work.request is not None]
+        remembered, self._remembered = self._remembered, None
         with self._db.transaction() as connection:
-            before = state = rows.load(connection, requests, policy.limits, now)
+            before = rows.load(connection, requests, policy.limits, now, remembered)
+            state = before.state
             for job in batch:
                 try:
                     state, job.result = job.work.change(guard, state, connection)
                 except (ArithmeticError, LookupError, TypeError, ValueError) as error:
                     # A mistake about one request must not undo the others' answers; its own state is unchanged.
                     job.error = error
-            rows.save(connection, before, state, now)
+            stamp = rows.save(connection, before.state, state, now, asked_now=bool(requests))
             self._batches += 1
             if self._batches % FORGET_EVERY == 0:
                 rows.forget(connection, now)
+        # Only now: what a failed commit would have changed must not be remembered.
+        self._remembered = rows.remember(state, stamp or before.stamp, policy.limits)

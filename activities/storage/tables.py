@@ -270,8 +270,10 @@ guard = sa.Table(
     sa.Column("name", Words, primary_key=True),
     sa.Column("epoch", sa.BigInteger, nullable=False),
     sa.Column("question", Json),
+    sa.Column("stamp", Words, nullable=False),
 )
-"""One row, whose lock is the guard's. `question` is the fleet-wide approval that is asked for."""
+"""One row, whose lock is the guard's. `question` is the fleet-wide approval that is asked for; `stamp` is another one
+after each change of the guard's rows, so that a process knows whether what it remembers is still so."""
 
 leases = sa.Table(
     "leases",

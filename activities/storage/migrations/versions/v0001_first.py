@@ -110,6 +110,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("epoch", sa.BigInteger(), nullable=False),
         sa.Column("question", sa.JSON().with_variant(JSONB(), "postgresql"), nullable=True),
+        sa.Column("stamp", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_guard")),
     )
     op.create_table(
