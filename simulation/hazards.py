@@ -71,7 +71,7 @@ class Behaviour(Model):
     under_load: bool = False
     """The node passes at boot: only checks that cover `thermal`, `compute` or `bus` tell."""
     clears: tuple[Effect, ...] = ()
-    """After these the fault is away for `recurs_after_s`, then it is back."""
+    """After these the fault is away for `recurs_after_s`, then it is back; also where one is said to cure."""
     recurs_after_s: float = 60.0
     not_ready: bool = False
     """The node is silent while the fault is there; its pods don't terminate."""

@@ -178,11 +178,12 @@ def _ready(m: Moment, machine: str) -> None:
 def _heal(m: Moment, machine: str, verb: Verb) -> None:
     for fault in m.all("SELECT * FROM faults WHERE machine = ? AND cured_at IS NULL", machine):
         behaviour = Behaviour.model_validate_json(fault["behaviour"])
-        if _ends(fault, verb):
+        if _ends(fault, verb) and Effect(verb.value) not in behaviour.clears:
             m.cancel(str(fault["id"]), "recurs")
             m.run(
-                "UPDATE faults SET present = 0, cured_at = ?, cured_by = ? WHERE id = ?", m.now, verb.value, fault["id"]
-            )
+                "UPDATE faults SET present = 0, cured_at = ?, cured_by = ? WHERE id = ?",
+                m.now, verb.value, fault["id"],
+            )  # fmt: skip
         elif fault["present"] and {Effect(part.value) for part in INCLUDES[verb]} & set(behaviour.clears):
             m.run("UPDATE faults SET present = 0 WHERE id = ?", fault["id"])
             m.later(behaviour.recurs_after_s, "recurs", str(fault["id"]))

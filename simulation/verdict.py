@@ -19,9 +19,12 @@ from medevac.incident import End, IncidentView, State
 from medevac.model import Model
 from simulation import accounts
 from simulation.evidence import Evidence, gather
-from simulation.hazards import Effect
+from simulation.hazards import Effect, Manner
 from simulation.reading import Injected
 from simulation.world import World
+
+HINDERS = frozenset({Manner.REFUSE, Manner.TIMEOUT_BEFORE, Manner.LIE})
+"""What an engine can't be blamed for; it gets over the others by itself."""
 
 
 class Case(Model):
@@ -119,11 +122,11 @@ def _curable(evidence: Evidence, fault: Injected) -> bool:
 
 
 def _in_trouble(evidence: Evidence, incident: IncidentView) -> bool:
-    """Whether a call or a check of this incident went wrong by no fault of the engine's."""
+    """Whether the world stood in the way: a call that had no effect, was refused, or a budget that held."""
     return any(
-        effect.manner is not None or "refused" in effect.detail
+        effect.manner in HINDERS or {"refused", "budget"} & effect.detail.keys()
         for effect in evidence.effects
-        if effect.tag == incident.id or effect.tag.startswith(f"{incident.id}/")
+        if effect.tag.split("/")[0] == incident.id and effect.verb not in (Effect.CHAT, Effect.LIFT)
     )
 
 

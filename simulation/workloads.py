@@ -84,7 +84,7 @@ def remove(m: Moment, uid: str, grace_s: float, *, budgets: bool) -> Did[Evictio
     if row["terminating"]:
         return Did(Eviction.EVICTED, False)
     if budgets and row["budget"] and not _budget_allows(m, row):
-        return Did(Eviction.BUDGET, False)
+        return Did(Eviction.BUDGET, False, {"budget": row["budget"]})
     m.run("UPDATE pods SET terminating = 1 WHERE uid = ?", uid)
     m.later(min(grace_s, m.durations.pod_exit), "pod_exits", uid)
     return Did(Eviction.EVICTED)

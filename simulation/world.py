@@ -205,11 +205,12 @@ class World:
             )  # fmt: skip
 
     def repair(self, node: str, cluster: str | None = None) -> None:
-        """Someone mends the machine by hand; nothing tells us."""
+        """Someone mends the machine by hand and boots it, at once; nothing tells us."""
         with self.write() as m:
             machine = self._machine(m, node, cluster)
             m.run("UPDATE faults SET present = 0, cured_at = ? WHERE machine = ? AND cured_at IS NULL", m.now, machine)
-            m.run("UPDATE machines SET ready = 1 WHERE id = ?", machine)
+            m.cancel(machine, "booted", "refreshed")
+            machines.booted(m, machine, Verb.REBOOT.value)
 
     def script(
         self, verb: Effect | Read | Verb, manner: Manner, *, node: str | None = None, times: int | None = 1,

@@ -194,6 +194,30 @@ def test_a_weaker_remedy_than_the_cure_comes_back_with_the_same_fault(world: Wor
     assert world.faults()[0].cured_by is Effect.REINSTALL
 
 
+def test_a_machine_that_never_boots_may_be_reinstalled(world: World, clock: HandClock) -> None:
+    node = idle(world, IRONWORKS)
+    world.inject(node.name, "xid/79", cure=[Effect.REINSTALL], behaviour=Behaviour(never_boots=True))
+    provider = SimulatedProvider(world, IRONWORKS)
+    provider.do(Verb.REBOOT, node, "inc-1")
+    clock.forward(86_400)
+    assert not provider.state(node, "").ready
+    provider.do(Verb.REINSTALL, node, "inc-1")
+    clock.forward(86_400)
+    assert provider.state(node, "").ready
+
+
+def test_a_node_that_recovers_after_each_reboot_and_fails_again(world: World, clock: HandClock) -> None:
+    node = idle(world)
+    world.inject(node.name, "xid/119", behaviour=Behaviour(clears=(Effect.REBOOT,), recurs_after_s=3_600))
+    for _ in range(3):
+        SimulatedProvider(world, SKYLINE).do(Verb.REBOOT, node, "inc-1")
+        clock.forward(601)
+        assert not world.faults()[0].present
+        clock.forward(3_600)
+        assert world.faults()[0].present
+    assert world.faults()[0].cured_at is None
+
+
 def test_a_stronger_remedy_cures_what_a_weaker_one_would(world: World, clock: HandClock) -> None:
     node = idle(world)
     world.inject(node.name, "xid/119", cure=[Effect.RESET_GPU])
@@ -224,6 +248,9 @@ def test_a_repair_by_hand_ends_the_fault(world: World) -> None:
     world.inject(node.name, "xid/79", cure=[])
     world.repair(node.name)
     assert not world.faults()[0].present
+    mended = world.node(node.name)
+    assert mended is not None
+    assert mended.machine.boot_id != node.machine.boot_id
 
 
 def test_a_successor_may_have_the_same_fault(world: World, clock: HandClock) -> None:
