@@ -11,7 +11,7 @@ from medevac.fleet.node import Capability, Node
 from medevac.policy.bounds import AGENT_RUNGS
 from medevac.policy.durations import words
 from medevac.policy.judging import LADDER_OF, Judged
-from medevac.policy.ladders import LadderStep
+from medevac.policy.ladders import GENTLE, LadderStep
 from medevac.policy.plan import History, PassedOver, Rung
 from medevac.policy.policy import Policy
 from medevac.policy.pools import Pool
@@ -29,8 +29,6 @@ LEAVES = frozenset({Rung.REPLACE, Rung.TERMINATE, Rung.RMA, Rung.ESCALATE})
 """Rungs after which this machine isn't in service."""
 UNPROVED = frozenset({Rung.TERMINATE, Rung.RMA, Rung.ESCALATE})
 """Rungs that return nothing to service, so that no check needs to say it is well."""
-DRIVER_SPACES = ("xid/154", "recovery-action/")
-"""The driver's own recommendation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +54,8 @@ class Climber:
     """Worst first; those that are to be worked on."""
     history: History
     asked: Sequence[Rung]
+    recommended: Rung | None
+    """By the driver itself (Xid 154 and its kin)."""
     check_covers: frozenset[Covers]
     now: datetime
 
@@ -67,10 +67,15 @@ class Climber:
     def fault_class(self) -> FaultClass:
         return self.lead.verdict.fault_class
 
+    @property
+    def classes(self) -> frozenset[FaultClass]:
+        """Of the leading fault, as the catalogue has it (and the ledger with it) and as a rule may have raised it."""
+        return frozenset({self.lead.fault.fault_class, self.fault_class})
+
     def climb(self) -> Climb:
         name = self.ladder_name()
         ladder = self.policy.ladders[name]
-        if person := self._successor():
+        if person := self._successor() or self._wants_a_person():
             return Climb(None, 0, 0, (), (), person)
         start, why = self._start(ladder)
         reasons = (f"ladder `{name}`: {' → '.join(step.rung for step in ladder)}", *([why] if why else []))
@@ -104,6 +109,15 @@ class Climber:
             )
         return ""
 
+    def _wants_a_person(self) -> str:
+        if self.lead.verdict.ladder is not None:
+            return ""
+        if self.recommended is Rung.ESCALATE:
+            return "the driver recommends what no rung here does"
+        if self.lead.advice is Rung.ESCALATE and self.lead.verdict.fault_class.latched:
+            return f"no rung is known to mend {self.lead.code}: somebody has to look"
+        return ""
+
     def _start(self, ladder: Sequence[LadderStep]) -> tuple[int, str]:
         """Index of the first rung that may be taken, and why it isn't the first of the ladder."""
         last = len(ladder) - 1
@@ -122,12 +136,11 @@ class Climber:
                 leaving = [i for i, rung in enumerate(rungs) if rung in LEAVES]
                 if leaving and leaving[0] > 0:
                     return leaving[0], f"nothing short of another machine mends {judged.code}"
-        if (
-            self.lead.advice is Rung.REINSTALL
-            and Rung.REINSTALL in rungs
-            and Capability.REINSTALL in self.node.machine.capabilities
-        ):
-            return rungs.index(Rung.REINSTALL), f"{self.lead.code} is mended by a reinstall first"
+        if self.recommended in rungs and self.recommended in GENTLE:
+            return rungs.index(self.recommended), f"the driver itself recommends {self.recommended}"
+        can_reinstall = Capability.REINSTALL in self.node.machine.capabilities
+        if self.lead.advice is Rung.REINSTALL and Rung.REINSTALL in rungs and can_reinstall:
+            return rungs.index(Rung.REINSTALL), f"a reinstall is what mends {self.lead.code}"
         return 0, ""
 
     def nth_incident(self) -> int:
@@ -137,7 +150,7 @@ class Climber:
             p.incident
             for p in self.history.incidents
             if p.incident != self.incident
-            and p.fault_class is self.fault_class
+            and p.fault_class in self.classes
             and p.opened_at >= since
             and (p.end != "withdrawn" or p.fault_class.latched)
         }
@@ -171,8 +184,7 @@ class Climber:
         """A recommended reset is served by a reboot as well. Not heard beside a fault that needs another machine."""
         if any(judged.advice is Rung.REPLACE for judged in self.faults):
             return False
-        wanted = {judged.advice for judged in self.faults if judged.code.startswith(DRIVER_SPACES)}
-        return rung in wanted or (rung is Rung.REBOOT and Rung.RESET_GPU in wanted)
+        return rung is self.recommended or (rung is Rung.REBOOT and self.recommended is Rung.RESET_GPU)
 
     def _worn(self, step: LadderStep) -> str:
         rung = step.rung
@@ -208,12 +220,12 @@ class Climber:
 
     def tried(self, rung: Rung, *, any_class: bool = False) -> int:
         """Attempts on this machine in the window, with those of this run that the ledger doesn't have yet."""
-        known = self._attempts(rung, fault_class=None if any_class else self.fault_class)
+        known = self._attempts(rung, classes=None if any_class else self.classes)
         unwritten = self.asked.count(rung) - len(self._attempts(rung, incident=self.incident))
         return len(known) + max(0, unwritten)
 
     def _attempts(
-        self, rung: Rung, *, incident: str | None = None, fault_class: FaultClass | None = None
+        self, rung: Rung, *, incident: str | None = None, classes: frozenset[FaultClass] | None = None
     ) -> list[datetime]:
         since = self.now - timedelta(seconds=self.policy.attempts.window)
         return [
@@ -221,9 +233,8 @@ class Climber:
             for past in self.history.attempts
             if past.rung is rung
             and past.at >= since
-            and past.outcome != "void"
             and (incident is None or past.incident == incident)
-            and (fault_class is None or past.fault_class is fault_class)
+            and (classes is None or past.fault_class in classes)
         ]
 
 

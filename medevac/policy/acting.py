@@ -1,0 +1,150 @@
+"""A plan that acts: the rung that was chosen, how work leaves before it, who is asked, what it destroys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from medevac.faults.classes import FaultClass
+from medevac.policy.climbing import Climb, Climber
+from medevac.policy.durations import words
+from medevac.policy.judging import Judged
+from medevac.policy.ladders import GENTLE, LadderStep
+from medevac.policy.plan import Action, ApprovalNeed, Drain, Mode, Plan, Rung
+from medevac.policy.situation import Situation
+from medevac.policy.stakes import KEEPS_WORK, Stakes, stakes
+
+WORLD_DEADLINE = timedelta(hours=24)
+"""A notice that ends within this sets its own deadline: leaving in time needs no vote (rule 9)."""
+LAST_MINUTE_S = 60.0
+MAX_POD_GRACE_S = 30.0
+
+
+def climber(here: Situation) -> Climber:
+    context = here.context
+    planned = FaultClass.PLANNED
+    recommended = context.faults.recommended
+    return Climber(
+        policy=here.policy,
+        node=here.node,
+        pool=here.standing.pool,
+        incident=context.incident,
+        # The provider's own event isn't over when a repair is: its proof waits for a plan of its own.
+        faults=tuple(j for j in here.work if j.verdict.fault_class is not planned or here.lead_class is planned),
+        history=context.history,
+        asked=context.asked_rungs,
+        recommended=Rung(recommended) if recommended else None,
+        check_covers=context.check_covers,
+        now=here.now,
+    )
+
+
+def begin(here: Situation, judged: Judged) -> datetime | None:
+    """When the drain before a planned event has to begin; None where it isn't planned or has no time."""
+    if judged.verdict.fault_class is not FaultClass.PLANNED or judged.fault.not_before is None:
+        return None
+    return judged.fault.not_before - timedelta(seconds=here.policy.drains.of(judged.verdict.drain or Drain.JOB_END))
+
+
+@dataclass(frozen=True)
+class Act:
+    """One rung for one node in one mode."""
+
+    here: Situation
+    mode: Mode
+    climb: Climb
+    step: LadderStep
+
+    def plan(self, reasons: tuple[str, ...]) -> Plan:
+        here, step, policy, climb = self.here, self.step, self.here.policy, self.climb
+        rung = step.rung
+        cost = stakes(rung, here.node, here.context.workloads, policy.checkpoints, here.now)
+        drain, drain_s = self._drain()
+        approval = self._approval(cost)
+        window = words(policy.attempts.window)
+        count = f"{rung}: attempt {climb.attempt} of at most {climb.of} on this machine in {window}"
+        asks = tuple(f"asks first: {why}" for why in approval.why) if approval else ()
+        return here.make(
+            Action.ACT,
+            (*reasons, count, *asks),
+            mode=self.mode,
+            mark=here.suspected,
+            mark_after_approval=here.suspected and self._mark_waits(approval),
+            rung=rung,
+            attempt=climb.attempt,
+            of=climb.of,
+            drain=drain,
+            drain_s=drain_s,
+            pod_grace_s=min(policy.drains.pod_grace, MAX_POD_GRACE_S),
+            budget_bypass=policy.drains.bypass_budgets,
+            request_first=step.request_first,
+            ticket=rung is Rung.RMA or any(judged.verdict.ticket for judged in here.work),
+            covers=climber(here).needed,
+            approval=approval,
+            wait_s=step.wait,
+            step_s=self._step_s(),
+            destroys=cost.destroys,
+            at_stake=cost.at_stake,
+            passed_over=climb.passed_over,
+        )
+
+    def _mark_waits(self, approval: ApprovalNeed | None) -> bool:
+        if approval is None or self.here.lead_class is FaultClass.CRITICAL:
+            return False
+        return self.mode is Mode.APPROVE or bool(self.here.node.hands_off)
+
+    def _drain(self) -> tuple[Drain | None, float]:
+        """The shortest that any of the faults wants, and never beyond the provider's own time."""
+        if self.step.rung in KEEPS_WORK:
+            return None, 0.0
+        here, drains = self.here, self.here.policy.drains
+        order = list(Drain)
+        wanted = min((judged.verdict.drain or Drain.SOON for judged in here.work), key=order.index)
+        times = [drains.of(wanted)]
+        for judged in here.work:
+            if judged.verdict.fault_class is FaultClass.PLANNED and judged.fault.not_before is not None:
+                left = (judged.fault.not_before - here.now).total_seconds()
+                times.append(max(0.0, left - min(here.policy.notice_margin, left / 4)))
+        span_s = min(times)
+        hurried = span_s < min(LAST_MINUTE_S, drains.of(wanted))
+        return (Drain.NOW if hurried else wanted), span_s
+
+    def _step_s(self) -> float:
+        """A wait lasts until the provider's event is over."""
+        if self.step.rung is not Rung.WAIT:
+            return self.step.deadline
+        ends = (judged.fault.ends_at or judged.fault.not_before for judged in self.here.work)
+        left = max(((end - self.here.now).total_seconds() for end in ends if end is not None), default=0.0)
+        return max(0.0, left) + self.step.deadline
+
+    def _approval(self, cost: Stakes) -> ApprovalNeed | None:
+        node, policy, rung = self.here.node, self.here.policy, self.step.rung
+        why: list[str] = []
+        if cost.slot:
+            why.append(f"it gives up the reserved slot of {node.machine.id}")
+        if cost.data:
+            why.append(f"it destroys local data in use: {', '.join(cost.data)}")
+        if node.hands_off:
+            why.append(f"{node.hands_off} asked for hands off this node")
+        if node.foreign_cordon:
+            why.append(f"{node.foreign_cordon} has cordoned this node")
+        if self.mode is Mode.APPROVE:
+            if not self._world_sets_the_deadline():
+                why.append("mode approve: a person confirms each plan")
+        elif rung not in policy.auto:
+            why.append(f"{rung} never goes without asking under this policy")
+        if not why:
+            return None
+        may = policy.who_may
+        who = may.loss if cost.data or cost.slot else may.reboot if rung in GENTLE else may.replace
+        return policy.need(who, tuple(why))
+
+    def _world_sets_the_deadline(self) -> bool:
+        """Spot, retirement today: the machine goes anyway, so leaving in time needs no vote. Nothing else is exempt."""
+        deadline = self.here.lead.fault.not_before
+        return (
+            self.step.rung is Rung.WAIT
+            and self.here.lead_class is FaultClass.PLANNED
+            and deadline is not None
+            and deadline - self.here.now <= WORLD_DEADLINE
+        )
