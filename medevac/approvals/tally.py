@@ -1,0 +1,219 @@
+"""The tally: who may vote, what a vote comes to, and when a question is decided. Pure; the clock is passed in.
+
+Reject wins, voters are distinct people, nobody votes on their own request, expiry is a no, and a vote counts only for
+the list that the voter was shown.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from medevac.approvals.approval import (
+    ApprovalRequest,
+    ApprovalResult,
+    ApprovalState,
+    ApprovalView,
+    Verdict,
+    Vote,
+    Waiter,
+)
+from medevac.model import digest
+from medevac.policy.plan import ApprovalNeed
+
+
+def shown_hash(title: str, need: ApprovalNeed, waiters: tuple[Waiter, ...]) -> str:
+    """Of what a voter sees and agrees to: every waiter with its plan, and who must say yes."""
+    listed = sorted((waiter.model_dump(mode="json") for waiter in waiters), key=lambda w: str(w["incident"]))
+    return digest({"title": title, "need": need.model_dump(mode="json"), "waiters": listed})[:16]
+
+
+# -- who waits -------------------------------------------------------------------------------------------------
+
+
+def join(view: ApprovalView | None, request: ApprovalRequest, workflow_id: str) -> ApprovalView:
+    """Opens the question, or adds a waiter to it. A changed list voids the votes given for the shorter one.
+
+    Idempotent by incident and plan. Of several requests' needs, the strictest holds. A decided question stays as it is.
+    """
+    if view is None:
+        return _shown(
+            ApprovalView(
+                id=request.id,
+                workflow_id=workflow_id,
+                title=request.title,
+                state=ApprovalState.PENDING,
+                fleet_wide=request.fleet_wide,
+                need=request.need,
+                requested_by=request.requested_by,
+                requested_at=request.requested_at,
+                expires_at=request.expires_at,
+                waiters=(request.waiter,),
+                shown_hash="",
+                rev=1,
+            )
+        )
+    if view.result is not None:
+        return view
+    others = tuple(waiter for waiter in view.waiters if waiter.incident != request.waiter.incident)
+    also = dict.fromkeys([*view.also_requested_by, request.requested_by])
+    also.pop(view.requested_by, None)
+    changed = view.model_copy(
+        update={
+            "waiters": view.waiters if request.waiter in view.waiters else (*others, request.waiter),
+            "need": _stricter(view.need, request.need),
+            "fleet_wide": view.fleet_wide or request.fleet_wide,
+            "also_requested_by": tuple(also),
+        }
+    )
+    if changed == view:
+        return view
+    changed = _shown(changed.model_copy(update={"rev": view.rev + 1}))
+    return changed if changed.shown_hash == view.shown_hash else changed.model_copy(update={"votes": ()})
+
+
+def leave(view: ApprovalView, incident: str) -> ApprovalView:
+    """The incident waits no more. Votes stand: they were given for more than is done now."""
+    waiters = tuple(waiter for waiter in view.waiters if waiter.incident != incident)
+    if view.result is not None or waiters == view.waiters:
+        return view
+    return _shown(view.model_copy(update={"waiters": waiters, "rev": view.rev + 1}))
+
+
+def voided(before: ApprovalView, after: ApprovalView) -> tuple[Vote, ...]:
+    """Votes that a join made void: their voters are told to look again."""
+    return tuple(vote for vote in before.votes if vote not in after.votes)
+
+
+# -- voting ----------------------------------------------------------------------------------------------------
+
+
+def refusal(view: ApprovalView, vote: Vote, now: datetime) -> str | None:
+    """Why this vote can't be taken, in one line for the voter; None when it can."""
+    if vote.approval != view.id:
+        return f"this is {view.id}, the vote is for {vote.approval}"
+    if not vote.voter.strip():
+        return "a vote needs a signed-in person"
+    before = _vote_of(view, vote.voter)
+    if before is not None and before.verdict is vote.verdict:
+        return None
+    decided = result(view, now)
+    if decided is not None:
+        return _over(view, decided)
+    if before is not None:
+        return f"you said {before.verdict} at {before.at:%H:%M:%S} UTC; a vote isn't changed, `hold` stops the incident"
+    if _person(vote.voter) in _requesters(view):
+        return "you asked for this, someone else must decide"
+    if not set(vote.groups) & set(view.need.groups):
+        return f"only members of {', '.join(view.need.groups)} may decide this; you are in {_list(vote.groups)}"
+    if vote.shown_hash != view.shown_hash:
+        return "the list changed since you were shown it; look again, then vote"
+    return None
+
+
+def cast(view: ApprovalView, vote: Vote, now: datetime) -> tuple[ApprovalView, str]:
+    """The view with the vote, and what that came to. A refused vote changes nothing; the same one twice is one."""
+    refused = refusal(view, vote, now)
+    if refused is not None:
+        return view, refused
+    if _vote_of(view, vote.voter) is None:
+        view = view.model_copy(update={"votes": (*view.votes, vote), "rev": view.rev + 1})
+    return view, status(view, now)
+
+
+def result(view: ApprovalView, now: datetime) -> ApprovalResult | None:
+    """The decision, once there is one. Asked again later, it is the same."""
+    if view.result is not None:
+        return view.result
+    votes = _counting(view)
+    rejects = [vote for vote in votes if vote.verdict is Verdict.REJECT]
+    if rejects:
+        return _result(view, ApprovalState.REJECTED, now, rejects[:1], rejects[0].reason or "no reason given")
+    if not view.waiters:
+        return _result(view, ApprovalState.WITHDRAWN, now, [], "nobody waits for it any more")
+    if not _missing(view):
+        return _result(view, ApprovalState.APPROVED, now, votes, "; ".join(v.reason for v in votes if v.reason))
+    if now >= view.expires_at:
+        reason = f"no decision until {view.expires_at:%Y-%m-%d %H:%M} UTC; {_missing(view)}"
+        return _result(view, ApprovalState.EXPIRED, now, [], reason)
+    return None
+
+
+def status(view: ApprovalView, now: datetime) -> str:
+    """One line that is true now."""
+    decided = result(view, now)
+    if decided is not None:
+        by = f" by {' and '.join(decided.by)}" if decided.by else ""
+        return f"{decided.state}{by}{f': {decided.reason}' if decided.reason else ''}"
+    count = len(_counting(view))
+    return f"recorded {count} of {view.need.threshold}; {_missing(view)}"
+
+
+def _missing(view: ApprovalView) -> str:
+    """What an approval still lacks; empty when nothing."""
+    yes = [vote for vote in _counting(view) if vote.verdict is Verdict.APPROVE]
+    lacks = []
+    if (more := view.need.threshold - len(yes)) > 0:
+        lacks.append(f"{more} more of {', '.join(view.need.groups)}")
+    if view.need.one_of is not None and not any(view.need.one_of in vote.groups for vote in yes):
+        lacks.append(f"one of {view.need.one_of}")
+    return f"missing: {' and '.join(lacks)}" if lacks else ""
+
+
+def _counting(view: ApprovalView) -> list[Vote]:
+    """One vote a person, the first; who asked doesn't count even if their request joined after they voted."""
+    first: dict[str, Vote] = {}
+    for vote in view.votes:
+        if set(vote.groups) & set(view.need.groups):
+            first.setdefault(_person(vote.voter), vote)
+    return [vote for person, vote in first.items() if person not in _requesters(view)]
+
+
+def _vote_of(view: ApprovalView, voter: str) -> Vote | None:
+    return next((vote for vote in view.votes if _person(vote.voter) == _person(voter)), None)
+
+
+def _requesters(view: ApprovalView) -> set[str]:
+    return {_person(who) for who in (view.requested_by, *view.also_requested_by)}
+
+
+def _person(principal: str) -> str:
+    """Spelled differently it is still the same person."""
+    return principal.strip().casefold()
+
+
+def _result(view: ApprovalView, state: ApprovalState, now: datetime, votes: list[Vote], reason: str) -> ApprovalResult:
+    return ApprovalResult(
+        id=view.id,
+        state=state,
+        by=tuple(vote.voter for vote in votes),
+        reason=reason,
+        decided_at=now,
+        covers={waiter.incident: waiter.plan_hash for waiter in view.waiters},
+    )
+
+
+def _over(view: ApprovalView, decided: ApprovalResult) -> str:
+    if decided.state is ApprovalState.EXPIRED:
+        return f"too late: it expired at {view.expires_at:%Y-%m-%d %H:%M:%S} UTC, which is a no"
+    by = f" by {' and '.join(decided.by)}" if decided.by else ""
+    return f"too late: it was {decided.state}{by} at {decided.decided_at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _stricter(one: ApprovalNeed, other: ApprovalNeed) -> ApprovalNeed:
+    """Both needs at once: more people, only those whom both accept, and the earlier end of waiting."""
+    common = tuple(group for group in one.groups if group in other.groups)
+    return ApprovalNeed(
+        groups=common or one.groups,
+        threshold=max(one.threshold, other.threshold),
+        one_of=one.one_of or other.one_of,
+        expires_s=min(one.expires_s, other.expires_s),
+        why=one.why,
+    )
+
+
+def _shown(view: ApprovalView) -> ApprovalView:
+    return view.model_copy(update={"shown_hash": shown_hash(view.title, view.need, view.waiters)})
+
+
+def _list(groups: tuple[str, ...]) -> str:
+    return ", ".join(groups) or "no group"
