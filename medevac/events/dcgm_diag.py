@@ -1,0 +1,199 @@
+"""`dcgmi diag`: its JSON of 2.x, 3.x and 4.x, and the table that it prints without `-j`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from medevac.events.dcgm_errors import CONFIG_SEVERITY, SEVERITY, SOFTWARE_CATEGORIES, by_number, by_prose
+from medevac.events.event import Kind, Severity
+from medevac.events.parsing import ParseError, Payload
+from medevac.events.reading import (
+    MAX_PARTS,
+    Fields,
+    Reading,
+    entities,
+    fault_code,
+    gpu,
+    gpu_serial,
+    nvswitch,
+    one_line,
+    read_text,
+    whole,
+)
+from medevac.faults.catalogue import lookup
+
+TOP_KEYS = ("DCGM GPU Diagnostic", "DCGM Diagnostic")
+"""Of 2.x and 3.x; of 4.x."""
+TIMED_OUT = frozenset((124, 137))
+DEPLOYMENT = frozenset(("deployment", "software"))
+"""Category, and 4.x's one test, of software and configuration: the host's set-up, no hardware."""
+
+
+def not_run(reading: Reading, words: str, exit_code: int | None, part: object = None) -> None:
+    """Neither passed nor failed: says nothing about the GPUs."""
+    late = exit_code in TIMED_OUT
+    reading.add(
+        Kind.CHECK, "check/timeout" if late else "check/error", part=part or words, key=("diag", "not-run"),
+        summary=one_line(words) or ("the diagnostic timed out" if late else "the diagnostic printed nothing"),
+        detail={"exit_code": exit_code},
+    )  # fmt: skip
+
+
+def report(reading: Reading, fields: Fields, exit_code: int | None) -> None:
+    key = next(k for k in TOP_KEYS if k in fields)
+    diag = fields.fields(key)
+    serials = _serials(fields)
+    before, tests = len(reading.events), 0
+    for category in diag.list("test_categories", ()):
+        found = Fields.of(category, "test_categories")
+        for item in found.list("tests", ()):
+            test = Fields.of(item, "tests")
+            tests += 1
+            with reading.part(f"test {test.text('name', '?')}"):
+                _test(reading, found.text("category", ""), test, serials)
+    error = diag.maybe_text("runtime_error") or fields.maybe_text("runtime_error")
+    if error or not tests:
+        not_run(reading, error or "the diagnostic ran no test", exit_code, diag.value)
+    elif len(reading.events) == before:
+        _unremarkable(reading, exit_code, diag.value, tests)
+
+
+def _unremarkable(reading: Reading, exit_code: int | None, part: object, tests: int) -> None:
+    """No test complained. An exit code that says otherwise is not booked as a pass."""
+    passed = exit_code in (None, 0)
+    reading.add(
+        Kind.CHECK, "diag/all/pass" if passed else "diag/all/error", part=part, key=("diag", "all"),
+        summary=f"DCGM diagnostic: no complaint of {tests} tests" + ("" if passed else f", yet exit code {exit_code}"),
+        detail={"exit_code": exit_code, "tests": tests},
+    )  # fmt: skip
+
+
+def _serials(fields: Fields) -> dict[tuple[str, int], str]:
+    found: dict[tuple[str, int], str] = {}
+    for group in fields.list("entity_groups", ()):
+        held = Fields.of(group, "entity_groups")
+        for item in held.list("entities", ()):
+            entity = Fields.of(item, "entities")
+            number, serial = whole(entity.get("entity_id")), entity.scalar("serial_num")
+            if number is not None and serial:
+                found[held.text("entity_group", "GPU"), number] = serial
+    return found
+
+
+def _test(reading: Reading, category: str, test: Fields, serials: dict[tuple[str, int], str]) -> None:
+    name = test.text("name")
+    results = [Fields.of(r, f"test {name}") for r in test.list("results", ())]
+    outcomes = [(r, _status(r)) for r in results]
+    summary = test.fields("test_summary", {})
+    if not any(s in ("fail", "warn") for _, s in outcomes):
+        outcomes = [(summary, _status(summary))]
+    for result, status in outcomes:
+        if status in ("fail", "warn"):
+            _outcome(reading, category, name, result, status, serials)
+
+
+def _status(result: Fields) -> str:
+    word = result.text("status", "").strip().lower()
+    return {"failed": "fail", "warning": "warn", "passed": "pass"}.get(word, word)
+
+
+def _outcome(
+    reading: Reading, category: str, name: str, result: Fields, status: str, serials: dict[tuple[str, int], str]
+) -> None:
+    group, number = result.text("entity_group", "GPU"), whole(result.get("entity_id"))
+    found: list[str | None] = []
+    if number is not None:
+        found.append(gpu(number) if group == "GPU" else nvswitch(number) if "switch" in group.lower() else None)
+        found.append(gpu_serial(serials.get((group, number))) if group == "GPU" else None)
+    for key in ("gpu_ids", "gpu_id"):
+        found += [gpu(n) for n in (result.scalar(key) or "").split(",")[:1_024]]
+    for warning in list(_warnings(result)) or [Fields({})]:
+        add_outcome(
+            reading, category, name, status, entities(*found), warning.text("warning", ""), result.value,
+            number=whole(warning.get("error_id")), severity=whole(warning.get("error_severity")),
+            kind=whole(warning.get("error_category")),
+        )  # fmt: skip
+
+
+def _warnings(result: Fields) -> Iterator[Fields]:
+    held = result.get("warnings") or result.get("warning")
+    for item in held if isinstance(held, list) else [held]:
+        if isinstance(item, str):
+            yield Fields({"warning": item})
+        elif item is not None:
+            yield Fields.of(item, "warnings")
+
+
+def add_outcome(
+    reading: Reading, category: str, name: str, status: str, found: tuple[str, ...], words: str, part: object,
+    *, number: int | None = None, severity: int | None = None, kind: int | None = None,
+) -> None:  # fmt: skip
+    """One failure or warning of one test on the entities that it names."""
+    if number == 0:
+        number = None
+    code = by_number(number) if number is not None else by_prose(words)
+    setup = category.lower() in DEPLOYMENT or name.lower() in DEPLOYMENT
+    soft = kind in SOFTWARE_CATEGORIES or severity == CONFIG_SEVERITY
+    known = code is not None and lookup(code).fault_class.repairable
+    hardware = status == "fail" and not soft and (known or (bool(found) and not setup))
+    fault = code or fault_code("diag", name, status)
+    reading.add(
+        Kind.FAULT if hardware or (known and not soft) else Kind.CHECK, fault, part=part,
+        key=("diag", name, fault, *found), entities=found,
+        severity=SEVERITY.get(severity) if severity is not None else Severity.WARNING if status == "warn" else None,
+        summary=words or f"DCGM diagnostic: {name} {status}",
+        detail={"test": name, "category": category or None, "status": status, "error_id": number,
+                "error_severity": severity, "error_category": kind},
+    )  # fmt: skip
+
+
+# --- the table -----------------------------------------------------------------------------------------------
+
+_ROW = re.compile(r"\|([^|]{1,80})\|([^|]{0,400})\|")
+_RESULT = re.compile(r"(pass|fail|warn|skip|not run)[a-z]{0,3}\b(?: ?[-:] ?(.{0,300}))?", re.IGNORECASE)
+_NOTE = re.compile(r"(?:warning|error|info)s?(?:: ?(.{0,40}))?", re.IGNORECASE)
+
+
+def table(reading: Reading, payload: Payload) -> None:
+    """`| Test | Fail - GPU: 1 |`, 4.x's `| | Fail: GPU1 |`, and `| Warning | text |` rows that go on below."""
+    category, test, results = "", "", 0
+    pending: list[tuple[str, str, str, tuple[str, ...], list[str]]] = []
+    rows = _ROW.findall(read_text(payload.body))
+    if len(rows) > MAX_PARTS:
+        raise ParseError(f"table has {len(rows)} rows, more than the {MAX_PARTS} allowed")
+    for left, right in rows:
+        left, right = left.strip(), right.strip()
+        if m := re.fullmatch(r"-{3,}\s+([A-Za-z ]{1,40}?)\s+-{3,}\+?-*", left):
+            category, test = m[1], ""
+            continue
+        result, note = _RESULT.fullmatch(right), _NOTE.fullmatch(left)
+        if note and pending:
+            pending[-1][4].append(right)
+        elif result and category.lower() != "metadata":
+            test = left or test
+            status = result[1].lower()
+            results += 1
+            found = _gpus(result[2] or "")
+            if pending and not left and pending[-1][1] == test and pending[-1][2] == status and not pending[-1][3]:
+                pending[-1] = (*pending[-1][:3], found, pending[-1][4])
+            elif status in ("fail", "warn"):
+                pending.append((category, test, status, found, []))
+        elif not left and pending and right and pending[-1][4]:
+            pending[-1][4].append(right)
+    for category, test, status, found, words in pending:
+        text = " ".join(words)
+        add_outcome(reading, category, test, status, found or _gpus(text[:60]), text, f"{test} {status} {text}")
+    if not results:
+        not_run(reading, _first_words(payload), payload.exit_code)
+    elif not pending:
+        _unremarkable(reading, payload.exit_code, "table", results)
+
+
+def _gpus(text: str) -> tuple[str, ...]:
+    numbers = re.findall(r"GPUs?:? ?([0-9]{1,4}(?:, ?[0-9]{1,4})*)", text)
+    return entities(*(gpu(n.strip()) for item in numbers for n in item.split(",")))
+
+
+def _first_words(payload: Payload) -> str:
+    return next((line for line in read_text(payload.body).splitlines() if line.strip(" +-=|")), "")

@@ -1,0 +1,98 @@
+"""What carries other payloads: JSON inside JSON strings, SQS, SNS, Lambda, Pub/Sub, and newline-delimited JSON."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from medevac.events.parsing import ParseError
+from medevac.events.reading import MAX_PARTS, Fields, json_value, read_text
+
+MAX_LAYERS = 6
+"""Envelopes within envelopes that are opened."""
+
+
+def json_documents(body: bytes) -> list[tuple[str, JsonValue | ParseError]]:
+    """One JSON document, or one on each line. A line that can't be read stands as its error beside the others."""
+    text = read_text(body)
+    try:
+        return [("body", json_value(text))]
+    except ParseError as whole:
+        lines = [line for line in text.splitlines() if line.strip()]
+        if len(lines) < 2 or not all(line.lstrip().startswith("{") for line in lines[:2]):
+            raise
+        if len(lines) > MAX_PARTS:
+            raise ParseError(f"body has {len(lines)} lines, more than the {MAX_PARTS} allowed") from None
+        found: list[tuple[str, JsonValue | ParseError]] = []
+        for i, line in enumerate(lines, 1):
+            try:
+                found.append((f"line {i}", json_value(line, f"line {i}")))
+            except ParseError as e:
+                found.append((f"line {i}", e))
+        if all(isinstance(value, ParseError) for _, value in found):
+            raise whole
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """A document taken out of its envelopes. `document` is None for text that never meant to be JSON."""
+
+    where: str
+    document: JsonValue
+    error: ParseError | None = None
+
+
+def aws_inner(document: JsonValue, where: str = "body", layer: int = 0) -> Iterator[Inner]:
+    """Through SQS ReceiveMessage, Lambda's SQS and SNS events and SNS notifications, down to what they carry."""
+    if not isinstance(document, dict):
+        yield Inner(where, document)
+        return
+    if layer > MAX_LAYERS:
+        yield Inner(where, None, ParseError(f"more than {MAX_LAYERS} envelopes within each other"))
+        return
+    for key, body_key in (("Messages", "Body"), ("Records", "body")):
+        if isinstance(document.get(key), list):
+            for i, item in enumerate(Fields.of(document, where).list(key), 1):
+                yield from _carried(item, body_key, f"{key} {i}", layer)
+            return
+    if "Body" in document and ("ReceiptHandle" in document or "MessageId" in document):
+        yield from _carried(document, "Body", where, layer)
+    elif "body" in document and "receiptHandle" in document:
+        yield from _carried(document, "body", where, layer)
+    elif document.get("Type") == "Notification" and "Message" in document:
+        yield from _carried(document, "Message", where, layer)
+    else:
+        yield Inner(where, document)
+
+
+def _carried(item: JsonValue, key: str, where: str, layer: int) -> Iterator[Inner]:
+    try:
+        fields = Fields.of(item, where)
+        if "Sns" in fields:
+            fields, key = fields.fields("Sns"), "Message"
+        text = fields.text(key)
+        if not text.lstrip().startswith(("{", "[")):
+            yield Inner(where, None)
+            return
+        inner = json_value(text, f"{where} {key}")
+    except ParseError as e:
+        yield Inner(where, None, e)
+        return
+    yield from aws_inner(inner, where, layer + 1)
+
+
+def pubsub_data(message: Fields) -> str | None:
+    """The text in `data`; None where there is none. Raises for what is no base64 of UTF-8."""
+    data = message.maybe_text("data")
+    if data is None:
+        return None
+    try:
+        raw = base64.b64decode(data.encode(), altchars=b"-_" if ("-" in data or "_" in data) else None, validate=True)
+        return raw.decode("utf-8")
+    except (binascii.Error, ValueError):
+        raise ParseError(f"{message.where or 'message'}.data is not valid base64") from None

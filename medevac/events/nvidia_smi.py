@@ -1,0 +1,184 @@
+"""nvidia-smi: `-q -x` XML (any dtd), `-q` text, `--query-gpu` CSV, and what it says when it fails.
+
+The exit code means more than its words: 15 fallen off the bus, 14 InfoROM, 10 interrupts, 9 no driver, 8 power.
+`[N/A]`, `[Not Supported]` and the like say nothing. No output names its host.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass, field
+
+from medevac.events.event import Kind, Severity
+from medevac.events.parsing import Parsed, ParseError, Payload
+from medevac.events.reading import MAX_PARTS, Reading, entities, gpu, gpu_uuid, one_line, pci, read_text
+from medevac.events.smi_facts import judge
+from medevac.events.xml_facts import elements
+
+SOURCE = "nvidia_smi"
+
+EXIT_CODES = {
+    6: ("device-count/none", None),
+    8: ("power/external", None),
+    9: ("nvidia-smi/no-driver", None),
+    10: ("nvidia-smi/interrupts", None),
+    12: ("nvidia-smi/library-missing", None),
+    14: ("inforom/corrupt", None),
+    15: ("gpu-lost", Severity.CRITICAL),
+    18: ("nvidia-smi/version-mismatch", None),
+}
+_PCI = r"(?:GPU)?\s?((?:[0-9a-f]{4,8}:)[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+_WORDS = (
+    (re.compile(rf"unable to determine the device handle for (?:gpu)?\s?{_PCI}", re.I), "gpu-lost", Severity.CRITICAL),
+    (re.compile(rf"{_PCI}:? (?:is lost|has fallen off)", re.I), "gpu-lost", Severity.CRITICAL),
+    (re.compile(r"gpu is lost", re.I), "gpu-lost", Severity.CRITICAL),
+    (re.compile(rf"inforom is corrupted at gpu {_PCI}", re.I), "inforom/corrupt", None),
+    (re.compile(r"no devices were found", re.I), "device-count/none", None),
+    (re.compile(r"driver/library version mismatch", re.I), "nvidia-smi/version-mismatch", None),
+    (re.compile(r"couldn't communicate with the nvidia driver", re.I), "nvidia-smi/no-driver", None),
+    (re.compile(r"couldn't find libnvidia-ml", re.I), "nvidia-smi/library-missing", None),
+    (re.compile(r"failed to initialize nvml", re.I), "nvidia-smi/nvml", None),
+)
+
+
+@dataclass
+class Gpu:
+    """What one GPU's part says: its names, and flat facts by dotted lower-case path."""
+
+    names: list[str | None] = field(default_factory=list)
+    facts: list[tuple[str, str]] = field(default_factory=list)
+
+
+def parse(payload: Payload) -> Parsed:
+    reading = Reading(SOURCE)
+    text = read_text(payload.body)
+    _failure(reading, text, payload.exit_code)
+    stripped = text.lstrip()
+    if stripped.startswith("<"):
+        gpus = _from_xml(text)
+    elif _is_csv(stripped):
+        gpus = _from_csv(stripped)
+    elif re.search(r"^ *[A-Za-z][A-Za-z0-9 ./()-]{1,60} : ", text, re.MULTILINE) or "ECC Errors" in text:
+        gpus = _from_text(text)
+    elif reading.events:
+        gpus = []
+    else:
+        raise ParseError("neither XML, `-q` text, CSV with a header nor a failure of nvidia-smi")
+    for device in gpus:
+        judge(reading, entities(*device.names), device.facts)
+    return reading.parsed()
+
+
+def recognises(payload: Payload) -> bool:
+    body = payload.body[:200_000]
+    start = body.lstrip(b"\xef\xbb\xbf \t\r\n")[:400]
+    if start.startswith(b"<"):
+        return b"<nvidia_smi_log" in body
+    if (
+        b"NVSMI LOG" in start
+        or b"Unable to determine the device handle for" in start
+        or start.startswith(b"NVIDIA-SMI")
+    ):
+        return True
+    head = start.split(b"\n")[0].decode("ascii", "replace")
+    return _is_csv(head) or (b"Remapped Rows" in body and b" : " in body)
+
+
+def _failure(reading: Reading, text: str, exit_code: int | None) -> None:
+    """The words say which GPU, the exit code says what; without either it is no failure."""
+    meant = EXIT_CODES.get(exit_code or 0)
+    found: dict[str | None, tuple[str, Severity | None, str]] = {}
+    for line in text.splitlines()[:2_000] if not text.lstrip().startswith("<") else ():
+        for pattern, code, severity in _WORDS:
+            if m := pattern.search(line[:1_000]):
+                device = pci(m[1]) if pattern.groups else None
+                found.setdefault(device, (code, severity, line))
+                break
+    if not found and meant is not None:
+        found[None] = (*meant, text[:400])
+    elif not found and exit_code not in (None, 0) and not text.strip():
+        reading.add(
+            Kind.CHECK, "check/timeout" if exit_code in (124, 137) else "check/error", part=text,
+            key=("nvidia-smi", "not-run"), summary="nvidia-smi printed nothing", detail={"exit_code": exit_code},
+        )  # fmt: skip
+    for device, (code, severity, line) in found.items():
+        if meant is not None:
+            code, severity = meant
+        reading.add(
+            Kind.FAULT, code, part=line, key=(code, device), severity=severity, entities=entities(device),
+            summary=one_line(line) or f"nvidia-smi exit code {exit_code}", detail={"exit_code": exit_code},
+        )  # fmt: skip
+
+
+def _from_xml(text: str) -> list[Gpu]:
+    gpus: list[Gpu] = []
+    current = Gpu()
+    found = elements(text)
+    if not found or found[-1][0] != ("nvidia_smi_log",):
+        raise ParseError("XML is not nvidia-smi's: its root is no nvidia_smi_log")
+    for path, attributes, value in found:
+        if len(path) == 2 and path[1] == "gpu":
+            current.names.insert(0, pci(attributes.get("id")))
+            gpus.append(current)
+            current = Gpu()
+        elif len(path) > 2 and path[1] == "gpu" and value:
+            inner = ".".join(path[2:]).lower()
+            if inner == "uuid":
+                current.names.append(gpu_uuid(value))
+            current.facts.append((inner, value))
+    return gpus
+
+
+def _is_csv(text: str) -> bool:
+    head = [c.strip().split(" ")[0] for c in text.split("\n", 1)[0][:4_000].split(",")]
+    known = ("index", "uuid", "gpu_uuid", "name", "gpu_name", "pci.bus_id", "gpu_bus_id", "serial", "timestamp")
+    return len(head) > 1 and any(c in known for c in head) and all(re.fullmatch(r"[a-z0-9_.]{2,80}", c) for c in head)
+
+
+def _from_csv(text: str) -> list[Gpu]:
+    lines = text.splitlines()
+    if len(lines) > MAX_PARTS:
+        raise ParseError(f"CSV has {len(lines)} lines, more than the {MAX_PARTS} allowed")
+    head = [c.strip().split(" ")[0] for c in lines[0].split(",")]
+    gpus: list[Gpu] = []
+    try:
+        for row in csv.reader((line for line in lines[1:] if line.strip()), skipinitialspace=True):
+            device = Gpu(facts=list(zip(head, (v.strip() for v in row), strict=False)))
+            named = dict(device.facts)
+            device.names = [
+                gpu(named.get("index")), gpu_uuid(named.get("uuid") or named.get("gpu_uuid")),
+                pci(named.get("pci.bus_id") or named.get("gpu_bus_id")),
+            ]  # fmt: skip
+            gpus.append(device)
+    except csv.Error as e:
+        raise ParseError(f"CSV can't be read: {e}") from None
+    return gpus
+
+
+def _from_text(text: str) -> list[Gpu]:
+    """Sections by indentation; what stands before the first `GPU <bus id>` line belongs to an unnamed GPU."""
+    gpus = [Gpu()]
+    stack: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        if m := re.match(r"GPU ([0-9A-Fa-f:.]{7,20})\s*$", line):
+            gpus.append(Gpu(names=[pci(m[1])]))
+            stack = []
+            continue
+        if not line.strip() or len(line) > 1_000:
+            continue
+        indent = len(line) - len(line.lstrip())
+        name, colon, value = line.strip().partition(" : ")
+        while stack and stack[-1][0] >= indent:
+            stack.pop()
+        step = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+        if len(stack) < 12:
+            stack.append((indent, step))
+        if colon:
+            path = ".".join(s for _, s in stack)
+            if path.endswith("gpu_uuid"):
+                gpus[-1].names.append(gpu_uuid(value))
+            gpus[-1].facts.append((path, value.strip()))
+    if len(gpus) > MAX_PARTS:
+        raise ParseError(f"text names {len(gpus)} GPUs, more than the {MAX_PARTS} allowed")
+    return gpus
