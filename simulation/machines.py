@@ -140,8 +140,7 @@ def joined(m: Moment, machine: str) -> None:
         node, m.identity("uid", machine), mark.incident, mark.model_dump_json(), machine,
     )  # fmt: skip
     m.run("UPDATE faults SET node = ? WHERE machine = ?", node, machine)
-    for pod in population.daemons(m, machine, row["cluster"], node):
-        population.insert(m, "pods", pod)
+    population.insert(m, "pods", *population.daemons(m, machine, row["cluster"], node))
     m.later(m.durations.first_boot, "first_boot", machine)
 
 

@@ -6,7 +6,7 @@ import json
 import random
 from typing import Any
 
-from simulation.layout import IRONWORKS, Layout
+from simulation.layout import IRONWORKS
 from simulation.moment import Moment
 
 TEAMS = ("vision", "language", "robotics", "speech")
@@ -22,7 +22,7 @@ def letter(index: int) -> str:
 def populate(m: Moment) -> None:
     for index, cluster in enumerate(m.layout.clusters):
         rows = _machines(m, cluster, letter(index))
-        _insert(m, "machines", rows)
+        insert(m, "machines", *rows)
         m.run("INSERT INTO meta VALUES (?, ?)", f"counter/node/{cluster}", str(m.layout.nodes))
         _work(m, cluster, [row for row in rows if row["gpus"]])
 
@@ -143,9 +143,9 @@ def _work(m: Moment, cluster: str, machines: list[dict[str, Any]]) -> None:
                 _pod(uid, cluster, machine_of, "serving", f"{product}-{j}", product, "workload", pool="serve",
                      gpus=m.layout.gpus, budget=budget, priority=2_000)
             )  # fmt: skip
-    _insert(m, "jobs", jobs)
-    _insert(m, "pods", pods)
-    _insert(m, "budgets", budgets)
+    insert(m, "jobs", *jobs)
+    insert(m, "pods", *pods)
+    insert(m, "budgets", *budgets)
 
 
 def daemons(m: Moment, machine: str, cluster: str, node: str) -> list[dict[str, Any]]:
@@ -181,15 +181,8 @@ def _job(
     }  # fmt: skip
 
 
-def insert(m: Moment, table: str, row: dict[str, Any]) -> None:
-    _insert(m, table, [row])
-
-
-def _insert(m: Moment, table: str, rows: list[dict[str, Any]]) -> None:
+def insert(m: Moment, table: str, *rows: dict[str, Any]) -> None:
     if rows:
         columns = ", ".join(rows[0])
         places = ", ".join(f":{name}" for name in rows[0])
         m.sql.executemany(f"INSERT INTO {table} ({columns}) VALUES ({places})", rows)  # noqa: S608  our own names
-
-
-__all__ = ["Layout", "daemons", "insert", "letter", "machine_id", "populate", "template"]

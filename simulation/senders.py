@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol
 
 from pydantic import JsonValue
 
@@ -40,6 +41,10 @@ class Delivery:
     @property
     def path(self) -> str:
         return f"/v1/events/{self.source}"
+
+
+class XidSender(Protocol):
+    def __call__(self, node: Node, xid: int, at: datetime, *, gpu: int = 4) -> Delivery: ...
 
 
 def pci(gpu: int) -> str:

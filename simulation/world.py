@@ -256,8 +256,7 @@ class World:
             }
             row |= {"state": "running", "ready": True, "node": node, "uid": m.identity("uid", machine)}
             population.insert(m, "machines", row)
-            for pod in population.daemons(m, machine, cluster, node):
-                population.insert(m, "pods", pod)
+            population.insert(m, "pods", *population.daemons(m, machine, cluster, node))
             found = reading.one(m, cluster, node)
             assert found is not None  # noqa: S101
             return found
