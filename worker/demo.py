@@ -22,7 +22,6 @@ from typing import Any
 import httpx
 
 from medevac.fleet.node import Node
-from medevac.policy.loading import preset
 from simulation import senders
 from simulation.hazards import Behaviour, Effect, Hazard, Manner
 from simulation.layout import DEMO, IRONWORKS, SKYLINE, Layout
@@ -65,9 +64,7 @@ async def run_demo(settings: Settings, policy: Path | None) -> int:
     root = settings.data_dir
     home = fresh_home(root / "demo")
     home.make(Layout(durations=DEMO, hazards=HAZARDS), seed)
-    policy_file = policy or home.path / "policy.yaml"
-    if policy is None:
-        policy_file.write_text(preset("demo"), encoding="utf-8")
+    policy_file = policy or home.demo_policy()
     settings = settings.model_copy(update={"data_dir": home.path, "config": home.config, "database_url": None})
     stop = stop_event()
     running = Home(root).running_file

@@ -138,7 +138,7 @@ async def run_up(settings: Settings, policy: Path | None) -> int:
     home = Home(settings.data_dir)
     if settings.config is None:
         home.make()
-        policy = policy or None
+        policy = policy or home.demo_policy()
     timing = settings.timing if settings.config else "demo"
     began = time.monotonic()
     try:
@@ -150,7 +150,7 @@ async def run_up(settings: Settings, policy: Path | None) -> int:
             print(f"  logs     {home.path / 'logs'}")
             if settings.config is None:
                 print(f"  tokens   {', '.join(str(home.token_file(who)) for who in (SENDER, *PEOPLE))}")
-                print("A simulated fleet, in observe mode. `medevac send FILE` delivers a payload to it.")
+                print("A simulated fleet, under the demo's policy. `medevac send FILE` delivers a payload to it.")
             await stop.wait()
             print("stopping ...")
     except ChildFailed as error:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from medevac.policy.loading import preset
 from simulation.layout import DEMO, Layout
 from simulation.world import World
 from worker.installation import CONFIG, NotReady
@@ -56,6 +57,13 @@ class Home:
             World.create(self.world, layout, seed).close()
         if not self.config.exists():
             self.config.write_text(self._written(layout), encoding="utf-8")
+
+    def demo_policy(self) -> Path:
+        """A file of its own, to be read and changed; refused where anything is real."""
+        file = self.path / "policy.yaml"
+        if not file.exists():
+            file.write_text(preset("demo"), encoding="utf-8")
+        return file
 
     def lock(self) -> int:
         """Held by this process and its children; a second stack on the same files would corrupt both."""

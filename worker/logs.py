@@ -29,4 +29,5 @@ def configure(level: str, as_json: bool) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # Its lines hold whole URLs, and with them whatever a caller puts into a query.
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
+    for chatty in ("uvicorn.access", "alembic"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 
 
 def main() -> None:
@@ -19,6 +20,8 @@ def main() -> None:
         sys.stdout = None
     except KeyboardInterrupt:
         code = 130
+    except Exception:
+        traceback.print_exc()
     finally:
         for stream in (sys.stdout, sys.stderr):
             try:

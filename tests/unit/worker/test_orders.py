@@ -1,0 +1,211 @@
+"""Reads and people's orders: who may, what is sent to which workflow, and how late ones are answered."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+
+from medevac.approvals.approval import ApprovalResult, ApprovalState, ApprovalView, Waiter
+from medevac.fleet.node import Node
+from medevac.incident import End, Line, StepKey
+from medevac.policy.plan import ApprovalNeed
+from simulation.world import World
+from tests.unit.worker.conftest import StubEngine, bearer, view_of
+from worker.stores import Stores
+
+VERA, OTTO, ADA, GRACE = (bearer(f"{who}-token") for who in ("vera", "otto", "ada", "grace"))
+NOW = datetime.now(UTC)
+
+
+def asked(**changed: object) -> ApprovalView:
+    view = ApprovalView(
+        id="inc-1/1",
+        workflow_id="approval/inc-1/1",
+        title="replace gpu-1?",
+        state=ApprovalState.PENDING,
+        fleet_wide=False,
+        need=ApprovalNeed(groups=("approver",), expires_s=3_600, why=("replace",)),
+        requested_by="medevac",
+        requested_at=NOW,
+        expires_at=NOW + timedelta(hours=1),
+        waiters=(
+            Waiter(
+                incident="inc-1", workflow_id="node/sim-a/n", cluster="sim-a", node="n", plan_hash="h", text="replace"
+            ),
+        ),
+        shown_hash="0123456789abcdef",
+    )
+    return view.model_copy(update=changed)
+
+
+BALLOT = {"verdict": "approve", "shown_hash": "0123456789abcdef"}
+
+
+async def test_reads_take_a_persons_token(client: httpx.AsyncClient) -> None:
+    for path in ("/v1/incidents", "/v1/approvals", "/v1/fences", "/v1/policy", "/v1/adoptable"):
+        assert (await client.get(path)).status_code == 401, path
+        assert (await client.get(path, headers=bearer("prometheus-token"))).status_code == 401, path
+        assert (await client.get(path, headers=VERA)).status_code == 200, path
+
+
+async def test_an_incident_is_told_with_its_lines(client: httpx.AsyncClient, stores: Stores, node: Node) -> None:
+    stores.ledger.upsert_incident(view_of(node))
+    stores.ledger.add_lines([Line(key=StepKey(incident="inc-1", step="mark"), at=NOW, kind="step", text="marked")])
+    listed = (await client.get("/v1/incidents", headers=VERA)).json()
+    assert [one["id"] for one in listed] == ["inc-1"]
+    told = (await client.get("/v1/incidents/inc-1", headers=VERA)).json()
+    assert told["incident"]["node"] == node.name
+    assert [line["text"] for line in told["lines"]] == ["marked"]
+    assert (await client.get("/v1/incidents/inc-9", headers=VERA)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("order", "body", "least"),
+    [
+        ("hold", {"reason": "look first", "for_s": 60}, VERA),
+        ("resume", {}, OTTO),
+        ("abort", {"reason": "wrong node"}, OTTO),
+        ("assign", {"owner": "ada"}, OTTO),
+        ("confirm-repaired", {}, OTTO),
+    ],
+)
+async def test_orders_reach_the_workflow_as_the_person_who_signed_in(
+    client: httpx.AsyncClient,
+    engine: StubEngine,
+    stores: Stores,
+    node: Node,
+    order: str,
+    body: dict[str, object],
+    least: dict[str, str],
+) -> None:
+    stores.ledger.upsert_incident(view_of(node))
+    path = f"/v1/incidents/inc-1/{order}"
+    if least is not VERA:
+        refused = await client.post(path, json=body, headers=VERA)
+        assert refused.status_code == 403
+        assert engine.told == []
+    answer = await client.post(path, json=body, headers=least)
+    assert answer.status_code == 200, answer.text
+    [(workflow_id, update, argument, _)] = engine.told
+    assert workflow_id == f"node/sim-a/{node.name}"
+    assert update == order.replace("-", "_")
+    assert ("vera" if least is VERA else "otto") in argument.model_dump_json()
+
+
+async def test_an_order_repeated_with_its_key_is_one_order(
+    client: httpx.AsyncClient, engine: StubEngine, stores: Stores, node: Node
+) -> None:
+    stores.ledger.upsert_incident(view_of(node))
+    for key in ("k1", "k1", "k2"):
+        headers = {**OTTO, "Idempotency-Key": key}
+        await client.post("/v1/incidents/inc-1/resume", json={}, headers=headers)
+    ids = [update_id for *_, update_id in engine.told]
+    assert ids[0] == ids[1] != ids[2]
+
+
+async def test_an_ended_incident_takes_no_orders(
+    client: httpx.AsyncClient, engine: StubEngine, stores: Stores, node: Node
+) -> None:
+    stores.ledger.upsert_incident(view_of(node, end=End.RETURNED))
+    answer = await client.post("/v1/incidents/inc-1/abort", json={"reason": "x"}, headers=OTTO)
+    assert answer.status_code == 409
+    assert "returned" in answer.json()["error"]
+    assert engine.told == []
+
+
+async def test_what_the_workflow_declines_is_said(
+    client: httpx.AsyncClient, engine: StubEngine, stores: Stores, node: Node
+) -> None:
+    stores.ledger.upsert_incident(view_of(node))
+    engine.declines = "a hold needs a reason"
+    answer = await client.post("/v1/incidents/inc-1/hold", json={"reason": "x"}, headers=VERA)
+    assert (answer.status_code, answer.json()["error"]) == (409, "a hold needs a reason")
+
+
+async def test_a_vote_carries_the_gateways_own_word_of_who_votes(
+    client: httpx.AsyncClient, engine: StubEngine, stores: Stores
+) -> None:
+    stores.ledger.upsert_approval(asked())
+    forged = {**BALLOT, "voter": "grace", "groups": ["approver"]}
+    assert (await client.post("/v1/approvals/inc-1/1/votes", json=forged, headers=VERA)).status_code == 422
+    answer = await client.post("/v1/approvals/inc-1/1/votes", json=BALLOT, headers=ADA)
+    assert answer.status_code == 200, answer.text
+    [vote] = engine.votes
+    assert (vote.voter, vote.groups, vote.approval, vote.via) == ("ada", ("approver",), "inc-1/1", "api")
+
+
+@pytest.mark.parametrize("workflow_gone", [False, True])
+async def test_a_late_vote_is_answered_from_the_ledger(
+    client: httpx.AsyncClient, engine: StubEngine, stores: Stores, workflow_gone: bool
+) -> None:
+    stores.ledger.upsert_approval(asked())
+    result = ApprovalResult(id="inc-1/1", state=ApprovalState.REJECTED, by=("grace",), reason="busy", decided_at=NOW)
+    decided = asked(state=ApprovalState.REJECTED, result=result)
+    if workflow_gone:
+        engine.gone = True  # decided between the ledger's row and the vote
+    else:
+        stores.ledger.upsert_approval(decided)
+    answer = await client.post("/v1/approvals/inc-1/1/votes", json=BALLOT, headers=ADA)
+    assert answer.status_code == 409
+    assert "too late" in answer.json()["error"]
+    if not workflow_gone:
+        assert "rejected by grace" in answer.json()["error"]
+        assert "busy" in answer.json()["error"]
+    assert engine.votes == []
+
+
+async def test_one_person_freezes_and_two_thaw(client: httpx.AsyncClient, stores: Stores, node: Node) -> None:
+    order = {"scope": "cluster/sim-a", "reason": "storage trouble"}
+    assert (await client.post("/v1/fences/freeze", json=order, headers=VERA)).status_code == 200
+    assert stores.fences.blocking("sim-a", node.name) is not None
+    assert (await client.post("/v1/fences/thaw", json={"scope": "cluster/sim-a"}, headers=VERA)).status_code == 403
+    first = await client.post("/v1/fences/thaw", json={"scope": "cluster/sim-a"}, headers=OTTO)
+    assert "stays frozen" in first.json()["answer"]
+    again = await client.post("/v1/fences/thaw", json={"scope": "cluster/sim-a"}, headers=OTTO)
+    assert "stays frozen" in again.json()["answer"]
+    await client.post("/v1/fences/thaw", json={"scope": "cluster/sim-a"}, headers=ADA)
+    assert stores.fences.blocking("sim-a", node.name) is None
+
+
+async def test_an_empty_or_unknown_scope_is_an_error_never_all(client: httpx.AsyncClient, stores: Stores) -> None:
+    for scope in ("", "cluster/", "everything", "pool/sim-a"):
+        answer = await client.post("/v1/fences/freeze", json={"scope": scope, "reason": "x"}, headers=VERA)
+        assert answer.status_code == 422, scope
+    assert list(stores.fences.active()) == []
+
+
+async def test_what_was_out_before_is_listed_and_adopted_without_a_step(
+    client: httpx.AsyncClient, engine: StubEngine, world: World, stores: Stores, node: Node
+) -> None:
+    world.cordon(node.name, "bob", cluster="sim-a")
+    [listed] = (await client.get("/v1/adoptable", headers=VERA)).json()
+    assert (listed["node"], listed["why"]) == (node.name, "cordoned by bob")
+    assert (await client.post("/v1/adoptable", json={"node": node.name}, headers=VERA)).status_code == 403
+    answer = await client.post("/v1/adoptable", json={"node": node.name, "cluster": "sim-a"}, headers=OTTO)
+    assert answer.status_code == 202, answer.text
+    [(_, name, event)] = engine.reported
+    assert (name, event.actionable, event.fault) == (node.name, False, "adopted/unknown")
+    unknown = await client.post("/v1/adoptable", json={"node": "no-such"}, headers=OTTO)
+    assert unknown.status_code == 404
+
+
+async def test_health_says_what_is_missing(client: httpx.AsyncClient, engine: StubEngine) -> None:
+    assert (await client.get("/healthz")).status_code == 200
+    assert (await client.get("/readyz")).status_code == 200
+    engine.down = True
+    ready = await client.get("/readyz")
+    assert ready.status_code == 503
+    assert "temporal" in ready.json()
+    assert "medevac_deliveries_total" in (await client.get("/metrics")).text
+
+
+async def test_the_api_page_needs_nothing_from_elsewhere(client: httpx.AsyncClient) -> None:
+    page = await client.get("/docs")
+    assert page.status_code == 200
+    assert "/v1/events/{source}" in page.text
+    assert "http://" not in page.text
+    assert "https://" not in page.text
+    assert "<script" not in page.text
+    assert (await client.get("/openapi.json")).status_code == 200
