@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from pydantic import JsonValue
 
@@ -67,12 +67,12 @@ def quote(value: object, limit: int = 80) -> str:
     return f'"{one_line(text, limit)}"' if isinstance(value, str) else one_line(text, limit)
 
 
-def read_text(body: bytes) -> str:
-    """UTF-8, with or without byte order mark."""
+def read_text(body: bytes, errors: Literal["strict", "replace"] = "strict") -> str:
+    """UTF-8, with or without byte order mark. Logs are read with `replace`: one odd byte must not hide a fault."""
     if len(body) > MAX_PAYLOAD_BYTES:
         raise ParseError(f"body has {len(body)} bytes, more than the {MAX_PAYLOAD_BYTES} allowed")
     try:
-        return body.decode("utf-8-sig")
+        return body.decode("utf-8-sig", errors)
     except UnicodeDecodeError as e:
         raise ParseError(f"body is not UTF-8 text (byte {e.start})") from None
 

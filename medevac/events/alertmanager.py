@@ -1,0 +1,208 @@
+"""Prometheus Alertmanager webhooks, version 4: one POST holds many alerts, each with a status of its own.
+
+A DCGM Xid alert is known by its `err_code` or `xid` label, else by its text; what has no readable code is
+`alert/<name>`. Subject: what Kubernetes calls the node, else the exporter's host name, else the scraped address
+(to be looked up); an exporter's or a workload's pod is never taken for the machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+
+from medevac.events.event import EvidenceRef, Kind, Statement
+from medevac.events.freetext import alert_code, severity_of
+from medevac.events.parsing import Parsed, ParseError, Payload
+from medevac.events.reading import (
+    UNSUPPORTED,
+    Fields,
+    Reading,
+    clean,
+    entities,
+    fault_code,
+    gpu,
+    gpu_uuid,
+    host_of,
+    instant,
+    join_key,
+    mig_gi,
+    node_name,
+    nvlink,
+    nvswitch,
+    one_line,
+    pci,
+    peek_json,
+    quote,
+    read_json,
+    severity_word,
+    whole,
+)
+from medevac.model import digest
+
+SOURCE = "alertmanager"
+VERSION = "4"
+
+NODE_LABELS = ("exported_node", "node", "kubernetes_node", "node_name", "nodename")
+"""In this order: `exported_node` is what the metric itself said where the scrape put its own `node` over it."""
+HOST_LABELS = ("Hostname", "hostname", "exported_hostname", "host")
+CODE_LABELS = ("err_code", "xid", "XID", "xid_code")
+HEARTBEATS = frozenset({"watchdog", "deadmansswitch", "deadmanssnitch", "infoinhibitor", "heartbeat"})
+TESTS = frozenset({"testalert", "test", "test alert", "test-alert"})
+_EXPORTER_POD = re.compile(r"[a-z0-9-]{0,40}(?:dcgm|node)-exporter(?:-[a-z0-9]{1,20}){1,3}")
+
+
+def recognises(payload: Payload) -> bool:
+    body = peek_json(payload)
+    return isinstance(body, dict) and "alerts" in body and "orgId" not in body and "groupKey" in body
+
+
+def parse(payload: Payload) -> Parsed:
+    body = Fields.of(read_json(payload.body))
+    version = body.scalar("version")
+    if version != VERSION:
+        raise ParseError(
+            f"unsupported webhook payload version {quote(version)}, expected {quote(VERSION)}"
+            if version is not None
+            else "field version is missing: this is no Alertmanager webhook"
+        )
+    held_back = body.integer("truncatedAlerts", 0)
+    if held_back < 0:
+        raise ParseError("field truncatedAlerts is negative")
+    alerts = body.list("alerts")
+    common = body.texts("commonLabels")
+    notes = body.texts("commonAnnotations")
+    reading = Reading(SOURCE)
+    for i, alert in enumerate(alerts, 1):
+        with reading.part(f"alert {i}"):
+            _alert(reading, Fields.of(alert, f"alert {i}"), common, notes)
+    if held_back:
+        reading.truncated = held_back
+        reading.add(
+            Kind.INFO,
+            "alertmanager/truncated",
+            part=payload.body.decode("utf-8", "replace"),
+            key=("truncated", body.text("groupKey", "")),
+            actionable=False,
+            summary=f"{held_back} more alerts of this group were held back; ask Alertmanager for them",
+            detail={"truncated_alerts": held_back, "group_key": body.get("groupKey")},
+        )
+    return reading.parsed()
+
+
+def _alert(reading: Reading, alert: Fields, common: Mapping[str, str], notes: Mapping[str, str]) -> None:
+    labels = {**common, **alert.texts("labels")}
+    annotations = {**notes, **alert.texts("annotations")}
+    status = alert.text("status")
+    if status not in ("firing", "resolved"):
+        raise ParseError(f"field status is {quote(status)}, expected firing or resolved")
+    name = labels.get("alertname", "").strip() or "unnamed"
+    subject, found_in = _subject(labels)
+    code = _code(name, labels, annotations)
+    starts_at = _time(alert, "startsAt")
+    ends_at = _time(alert, "endsAt") if status == "resolved" else None
+    series = alert.maybe_text("fingerprint") or digest(dict(sorted(alert.texts("labels").items())))[:16]
+    series = join_key(series)
+    key = join_key(series, starts_at.isoformat()) if starts_at else series
+
+    word = name.lower().replace("_", "")
+    kind = Kind.RECOVERED if status == "resolved" else Kind.FAULT
+    if word in HEARTBEATS:
+        kind = Kind.INFO
+    elif word in TESTS:
+        kind = Kind.TEST
+    hostname = next((labels[h] for h in HOST_LABELS if labels.get(h)), None)
+    reading.add(
+        kind,
+        code,
+        part=alert.value,
+        id=join_key(SOURCE, key, status),
+        key=key,
+        series=series,
+        subject=subject,
+        cluster=clean(labels.get("cluster", "")) or None,
+        actionable=kind in (Kind.FAULT, Kind.RECOVERED) and subject is not None,
+        severity=severity_word(labels.get("severity")) or severity_of(code),
+        statement=Statement.LEVEL,
+        entities=entities(
+            gpu(labels.get("gpu")),
+            gpu_uuid(labels.get("UUID") or labels.get("uuid")),
+            pci(labels.get("pci_bus_id")),
+            mig_gi(labels.get("GPU_I_ID")),
+            nvlink(labels.get("nvlink")),
+            nvswitch(labels.get("nvswitch")),
+        ),
+        starts_at=starts_at,
+        ends_at=ends_at,
+        marker=_marker(name, labels, annotations),
+        summary=annotations.get("summary") or annotations.get("description") or name,
+        evidence=_evidence(alert, annotations),
+        detail={
+            "alertname": name,
+            "severity": labels.get("severity"),
+            "subject_from": found_in,
+            "hostname": hostname if hostname != subject else None,
+            "driver_version": labels.get("DCGM_FI_DRIVER_VERSION"),
+            "model": labels.get("modelName"),
+            "err_msg": labels.get("err_msg"),
+            "description": annotations.get("description"),
+            "job": labels.get("exported_pod"),
+            "namespace": labels.get("exported_namespace"),
+            "pool": labels.get("pool"),
+        },
+    )
+
+
+def _time(alert: Fields, key: str) -> datetime | None:
+    """None for the zero time (still firing) and for a missing one; a time that is none is refused."""
+    value = alert.get(key)
+    when = instant(value)
+    if when is None and value not in (None, "") and not (isinstance(value, str) and value.startswith("0001-01-01")):
+        raise ParseError(f"field {key} is {quote(value)}, which is no time")
+    return when
+
+
+def _subject(labels: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """The machine and the label that named it. Raises for a name that can't be one."""
+    for label in NODE_LABELS:
+        if labels.get(label):
+            return node_name(labels[label]), label
+    pods = {labels.get("pod"), labels.get("exported_pod")}
+    for label in HOST_LABELS:
+        value = labels.get(label)
+        if value and value not in pods and not _EXPORTER_POD.fullmatch(value[:254]):
+            return node_name(value), label
+    address = host_of(labels.get("instance", ""))
+    if address is None or address in pods or address == "localhost" or address.startswith("127."):
+        return None, None
+    return address, "instance"
+
+
+def _code(name: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """The label's number decides over what any text says; 0 and DCGM's mark for "none" are no code."""
+    for label in CODE_LABELS:
+        value = labels.get(label)
+        if not value:
+            continue
+        number = whole(value)
+        if number is not None and 0 < number < 10_000 and number != UNSUPPORTED:
+            return fault_code("xid", number)
+        return fault_code("alert", name)
+    if not any("xid" in text.lower() for text in (name, *labels.values())):
+        return fault_code("alert", name)
+    return alert_code(name, labels.get("err_msg"), annotations.get("summary"), annotations.get("description"))
+
+
+def _marker(name: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str | None:
+    """What medevac's own alerts carry, so that none of them ever opens an incident."""
+    own = labels.get("medevac") or annotations.get("medevac")
+    return one_line(own or name, 120) if own is not None or name.startswith("Medevac") else None
+
+
+def _evidence(alert: Fields, annotations: Mapping[str, str]) -> tuple[EvidenceRef, ...]:
+    links = {"query": alert.get("generatorURL"), "runbook": annotations.get("runbook_url")}
+    return tuple(
+        EvidenceRef(title=title, url=one_line(url, 1_000))
+        for title, url in links.items()
+        if isinstance(url, str) and url.startswith(("http://", "https://"))
+    )

@@ -1,0 +1,146 @@
+"""What stands before a kernel message: who wrote it, when, on which host, in which boot."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import JsonValue
+
+from medevac.events.parsing import ParseError
+from medevac.events.reading import MAX_PARTS, Fields, clean, epoch, instant, is_node_name, json_value
+
+MAX_LINE = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    text: str
+    """The whole line, as delivered."""
+    message: str
+    """What the writer wrote."""
+    kernel: bool
+    """False where the line says that a process wrote it."""
+    host: str | None = None
+    time: datetime | None = None
+    """Wall clock, only where the line gives one with its zone. Uptime is none."""
+    uptime: float | None = None
+    boot_id: str | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """On whichever clock the line has; good for distances within one payload."""
+        return self.uptime if self.uptime is not None else self.time.timestamp() if self.time else None
+
+
+_JSON = re.compile(r"\s{0,100}(?:\{|\[\s{0,100}\{)")
+_RAW = re.compile(r"([0-9]{1,5}),([0-9]{1,20}),([0-9]{1,20}),[^;]{1,40};")
+_PRIORITY = re.compile(r"<([0-9]{1,3})>(?:1 )?")
+_DECODED = re.compile(r"(kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local[0-7]) *: *[a-z]+ *: ?")
+_UPTIME = re.compile(r"\[ {0,12}([0-9]{1,12}\.[0-9]{1,9})\] ?")
+_PLACEHOLDER = re.compile(r"\[(?:\.{3}|…| {0,8}[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8} [0-9]{4})\] ?")
+_CALLER = re.compile(r"\[ {0,8}[TC][0-9]{1,10}\] ?")
+_ISO = re.compile(
+    r"\[?([0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]{1,9})?(?: ?(?:Z|[+-][0-9]{2}:?[0-9]{2}))?)\]?:? "
+)
+_CLASSIC = re.compile(r"[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})? ")
+_TAGGED = re.compile(r"(?:(\S{1,253}) )?([A-Za-z0-9_./@-]{1,64})(?:\[[0-9]{1,10}\])?: ?")
+_RFC5424 = re.compile(r"(\S{1,253}) (\S{1,48}) \S{1,128} \S{1,32} (?:-|\[[^\]]{0,2000}\]) ?")
+_BOOT = re.compile(r"[0-9a-f]{32}")
+
+
+def records(text: str) -> Iterator[Record]:
+    """Each record of a payload. A line of JSON that is no record raises `ParseError`."""
+    if _JSON.match(text):
+        yield from _exported(text)
+        return
+    lines = text.split("\n")  # not at every character that Unicode calls a line's end: a process may write those
+    if len(lines) > 50 * MAX_PARTS:
+        raise ParseError(f"body has {len(lines)} lines, more than the {50 * MAX_PARTS} allowed")
+    raw = False
+    for line in lines:
+        # Raw records go on with ` KEY=value` lines, which are properties, not messages.
+        if line.strip() and not (raw and line[0] == " "):
+            raw = _RAW.match(line) is not None
+            yield of_line(clean(line[:MAX_LINE]))
+
+
+def of_line(line: str) -> Record:
+    rest, kernel = line.strip(), True
+    host: str | None = None
+    time: datetime | None = None
+    uptime: float | None = None
+    if m := _RAW.match(rest):
+        return Record(line, rest[m.end() :], int(m[1]) >> 3 == 0, uptime=int(m[3]) / 1e6)
+    syslog5424 = False
+    if m := _PRIORITY.match(rest):
+        kernel, rest = int(m[1]) >> 3 == 0, rest[m.end() :]
+        syslog5424 = m[0].endswith("1 ")
+    if m := _DECODED.match(rest):
+        kernel, rest = kernel and m[1] == "kern", rest[m.end() :]
+    if m := _ISO.match(rest):
+        time, rest = instant(m[1].replace(" +", "+").replace(" -", "-")), rest[m.end() :]
+    elif m := _CLASSIC.match(rest):
+        rest = rest[m.end() :]
+    written_by = _RFC5424 if syslog5424 else _TAGGED
+    if not _is_message(rest) and (m := written_by.match(rest)):
+        host = m[1]
+        if _is_message(f"{m[2]}: "):  # a host, and no writer's name
+            rest = rest[m.start(2) :]
+        else:
+            kernel, rest = kernel and m[2] == "kernel", rest[m.end() :]
+    if m := _UPTIME.match(rest):
+        uptime, rest = float(m[1]), rest[m.end() :]
+    elif m := _PLACEHOLDER.match(rest):
+        rest = rest[m.end() :]
+    if m := _CALLER.match(rest):
+        rest = rest[m.end() :]
+    if not _is_message(rest) and (m := _TAGGED.match(rest)) and m[2] == "kernel":
+        host, rest = host or m[1], rest[m.end() :]
+    return Record(line, rest, kernel, host if is_node_name(host) else None, time, uptime)
+
+
+def _is_message(text: str) -> bool:
+    return text.startswith(("NVRM:", "nvidia-", "[", "NVLink"))
+
+
+def _exported(text: str) -> Iterator[Record]:
+    """journald's JSON, one object a line (or a list of them)."""
+    try:
+        whole = json_value(text)
+        found: list[JsonValue] = whole if isinstance(whole, list) else [whole]
+    except ParseError as error:
+        lines = [line for line in text.splitlines() if line.strip()]
+        if len(lines) < 2 or len(lines) > MAX_PARTS:
+            raise error from None
+        found = [json_value(line, f"line {i}") for i, line in enumerate(lines, 1)]
+    for i, item in enumerate(found, 1):
+        yield _journal(Fields.of(item, f"record {i}"))
+
+
+def _journal(fields: Fields) -> Record:
+    message = fields.get("MESSAGE")
+    for key in ("message", "log", "msg"):
+        message = message if message is not None else fields.get(key)
+    if isinstance(message, list):  # journald writes what isn't UTF-8 as a list of bytes
+        octets = [n for n in message if isinstance(n, int) and 0 <= n < 256]
+        message = bytes(octets[:MAX_LINE]).decode("utf-8", "replace")
+    if not isinstance(message, str):
+        raise ParseError(f"{fields.where}: field MESSAGE is missing or no text")
+    inner = of_line(clean(message[:MAX_LINE].split("\n")[0]))
+    transport, name = fields.scalar("_TRANSPORT"), fields.scalar("SYSLOG_IDENTIFIER")
+    facility = fields.scalar("SYSLOG_FACILITY")
+    kernel = inner.kernel and transport in (None, "kernel") and name in (None, "kernel") and facility in (None, "0")
+    host = fields.scalar("_HOSTNAME") or fields.scalar("hostname") or fields.scalar("host") or inner.host
+    boot = (fields.scalar("_BOOT_ID") or "").replace("-", "").lower()
+    return Record(
+        message[:MAX_LINE],
+        inner.message,
+        kernel,
+        host if is_node_name(host) else None,
+        epoch(fields.get("__REALTIME_TIMESTAMP")) or inner.time,
+        inner.uptime,
+        f"{boot[:8]}-{boot[8:12]}-{boot[12:16]}-{boot[16:20]}-{boot[20:]}" if _BOOT.fullmatch(boot) else None,
+    )
