@@ -122,7 +122,7 @@ def save(connection: Connection, before: State, after: State, now: datetime, ask
         values["question"] = None if after.question is None else {
             "approval": after.question.approval,
             "opened_at": after.question.opened_at.isoformat(),
-            "about": sorted(after.question.about),
+            "about": dict(after.question.about),
         }  # fmt: skip
     changed = [
         _save(connection, t.leases, before.leases, after.leases),
@@ -169,7 +169,7 @@ def _question(connection: Connection, stored: dict[str, Any] | None, now: dateti
     """The open one; answered, expired or never asked, it is over."""
     if stored is None:
         return None
-    question = Question(stored["approval"], datetime.fromisoformat(stored["opened_at"]), frozenset(stored["about"]))
+    question = Question(stored["approval"], datetime.fromisoformat(stored["opened_at"]), stored["about"])
     row = connection.execute(
         sa.select(t.approvals.c.state, t.approvals.c.expires_at).where(t.approvals.c.id == question.approval)
     ).one_or_none()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
 import threading
-from collections.abc import Sequence
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -90,13 +90,13 @@ class Policies:
             connection.execute(sa.insert(activations).values(version=before, by=by, at=at))
         return self.active()
 
-    def applied(self) -> Sequence[PolicyVersion]:
+    def applied(self) -> builtins.list[PolicyVersion]:
         """Versions in the order in which they took effect; one that was rolled back to stands there again."""
         with self._db.reading() as connection:
             rows = connection.execute(sa.select(activations).order_by(activations.c.id)).all()
             return [_read(connection, row.version, row) for row in rows]
 
-    def list(self) -> Sequence[PolicyVersion]:
+    def list(self) -> builtins.list[PolicyVersion]:
         """Every version, newest first."""
         with self._db.reading() as connection:
             last = sa.select(sa.func.max(activations.c.id)).group_by(activations.c.version)

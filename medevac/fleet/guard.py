@@ -87,13 +87,10 @@ class Guard:
         why = fleet_wide(state, request, now, self.limits, census or Census(cluster=request.cluster, sizes={}))
         if why:
             return why
-        question = state.question
-        about = {domains_of(request)["pool"], f"class:{request.fault_class}"}
-        if question is not None and question.about & about:
-            return dict.fromkeys(question.about & about, f"{question.approval} is being asked about the same")
-        if request.incident in state.asked:
-            return {f"class:{request.fault_class}": f"this incident was part of {state.asked[request.incident]}"}
-        return {}
+        if state.question is not None:
+            mine = (domains_of(request)["pool"], f"class:{request.fault_class}")
+            why = {trigger: state.question.about[trigger] for trigger in mine if trigger in state.question.about}
+        return why or _asked_before(state, request)
 
     def _small_pool(self, request: LeaseRequest, census: Census, approved: Approved | None) -> Ask | None:
         pool = domains_of(request)["pool"]
@@ -170,10 +167,10 @@ class Guard:
         question = state.question
         if question is None:
             epoch = state.epoch + 1
-            question = Question(f"fleet-{now:%Y%m%dT%H%M%S}-{epoch}", now, frozenset(why))
+            question = Question(f"fleet-{now:%Y%m%dT%H%M%S}-{epoch}", now, why)
             state = state.put(epoch=epoch)
-        elif not why.keys() <= question.about:
-            question = replace(question, about=question.about | why.keys())
+        elif not why.keys() <= question.about.keys():
+            question = replace(question, about={**why, **question.about})
         state = state.put(
             question=question,
             asked=with_item(state.asked, request.incident, question.approval),
@@ -201,9 +198,7 @@ class Guard:
             reason = f"frozen, marks too: {fence.scope} by {fence.by}: {fence.reason}"
             return state, Waiting(reason=reason, holders=(fence.by,), retry_s=RETRY_S)
         why = too_many_marks(state, request, now, self.limits, census)
-        if not why and request.incident in state.asked:
-            pool = domains_of(request)["pool"]
-            why = {f"marks:{pool}": f"this incident was part of {state.asked[request.incident]}"}
+        why = why or _asked_before(state, request)
         if why and not (approved and approved.fleet_wide):
             return self._ask(state, request, now, why)
         return self._grant(state, request, now, approved)
@@ -253,6 +248,12 @@ class Guard:
 
 def _same(lease: Lease, request: LeaseRequest) -> bool:
     return (lease.cluster, lease.node, lease.plan_hash) == (request.cluster, request.node, request.plan_hash)
+
+
+def _asked_before(state: State, request: LeaseRequest) -> dict[str, str]:
+    if request.incident not in state.asked:
+        return {}
+    return {f"incident:{request.incident}": f"{request.incident} was part of {state.asked[request.incident]}"}
 
 
 def _turn(state: State, request: LeaseRequest, now: datetime) -> datetime:

@@ -140,8 +140,8 @@ class Question:
 
     approval: str
     opened_at: datetime
-    about: frozenset[str]
-    """Triggers: `pool:…`, `class:…`, `marks:…`."""
+    about: Mapping[str, str]
+    """Trigger → words: `pool:…`, `class:…`, `marks:…` draw in others of the same, `incident:…` only itself."""
 
 
 @dataclass(frozen=True, slots=True)
