@@ -48,12 +48,14 @@ class Timing(Model):
     lease_wait_s: float = 86_400.0
     echo_grace_s: float = 300.0
     """How long after a remedy's proof an old statement may still arrive as an echo."""
+    dwell_s: float = 60.0
+    """How long a clear must stand before it counts."""
     fold_s: float = 60.0
     """Repeats of an open fault are folded at the edge to one signal per node in this time."""
 
 
 PRODUCTION = Timing()
-DEMO = Timing(give_up_s=60, lease_wait_s=300, echo_grace_s=20, fold_s=5)
+DEMO = Timing(give_up_s=60, lease_wait_s=300, echo_grace_s=20, dwell_s=3, fold_s=5)
 TEST = Timing(
     short_s=2.0,
     heartbeat_s=2.0,
@@ -62,6 +64,7 @@ TEST = Timing(
     give_up_s=30,
     lease_wait_s=120,
     echo_grace_s=5,
+    dwell_s=0.5,
     fold_s=0.5,
 )
 """The documented profile of tests that kill processes: short time-outs, nothing else."""
@@ -69,6 +72,12 @@ TIMINGS = {"production": PRODUCTION, "demo": DEMO, "test": TEST}
 
 
 # -- inputs and outputs ----------------------------------------------------------------------------------------
+
+
+class Keyed(Model):
+    """Input of a step that the ledger knows by its key."""
+
+    key: StepKey
 
 
 class PlanRequest(Model):
@@ -86,8 +95,7 @@ class PlanRequest(Model):
     """Set when the workflow already knows that a person must take it; the plan then says so."""
 
 
-class MarkRequest(Model):
-    key: StepKey
+class MarkRequest(Keyed):
     cluster: str
     node: str
     pool: str | None
@@ -101,15 +109,13 @@ class MarkRequest(Model):
     """A fleet-wide approval that allows a mark beyond the mark budget."""
 
 
-class LiftRequest(Model):
-    key: StepKey
+class LiftRequest(Keyed):
     cluster: str
     node: str
     incident: str
 
 
-class AcquireRequest(Model):
-    key: StepKey
+class AcquireRequest(Keyed):
     lease: LeaseRequest
 
 
@@ -118,8 +124,7 @@ class AcquireResult(Model):
     ask: Ask | None = None
 
 
-class ReleaseRequest(Model):
-    key: StepKey
+class ReleaseRequest(Keyed):
     lease_id: str
 
 
@@ -142,8 +147,7 @@ class Precondition(Model):
     """As the plan saw them; another one than these refuses the step."""
 
 
-class EvacuateRequest(Model):
-    key: StepKey
+class EvacuateRequest(Keyed):
     pre: Precondition
     drain: Drain
     drain_s: float
@@ -151,10 +155,9 @@ class EvacuateRequest(Model):
     budget_bypass: bool = False
 
 
-class ActRequest(Model):
+class ActRequest(Keyed):
     """One physical call to a machine: look, intent, call. Its proof is another activity's."""
 
-    key: StepKey
     pre: Precondition
     verb: Verb
     fault: str
@@ -162,18 +165,16 @@ class ActRequest(Model):
     rung: Rung
 
 
-class ProveRequest(Model):
+class ProveRequest(Keyed):
     """Waits for the proof of the call made under `key`; never calls."""
 
-    key: StepKey
     pre: Precondition
     verbs: tuple[Verb, ...]
     acted: StepKey
     deadline_s: float
 
 
-class VerifyRequest(Model):
-    key: StepKey
+class VerifyRequest(Keyed):
     cluster: str
     node: str
     covers: tuple[Covers, ...]
@@ -188,33 +189,29 @@ class VerifyResult(Model):
     check: CheckResult | None = None
 
 
-class TicketRequest(Model):
-    key: StepKey
+class TicketRequest(Keyed):
     provider: str
     title: str
     body: str
 
 
-class NotifyRequest(Model):
-    key: StepKey
+class NotifyRequest(Keyed):
     thread: str
     text: str
     page: bool = False
     """True where a person must look now: handed over, expired approval, stuck."""
 
 
-class AskRequest(Model):
+class AskRequest(Keyed):
     """Opens the approval or joins the one that is open; idempotent by (approval, incident, plan hash)."""
 
-    key: StepKey
     request: ApprovalRequest
     timing: Timing = PRODUCTION
 
 
-class RecordRequest(Model):
+class RecordRequest(Keyed):
     """Upserts of an incident, its lines, and an approval; the only writer besides the steps' interceptor."""
 
-    key: StepKey
     view: IncidentView | None = None
     lines: tuple[Line, ...] = ()
     approval: ApprovalView | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
@@ -19,6 +20,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.steps import Steps
     from workflows.telling import Telling
 
+SAME_PLAN_TIMES = 3
+SAME_PLAN_MAX_S = 300.0
 MAX_HOLD = timedelta(days=7)
 LOOK_AGAIN_S = 3_600.0
 """A hand-over is looked at this often: the node may be gone, or a person may have mended it."""
@@ -141,8 +144,18 @@ class NodeWorkflow:
 
     @workflow.run
     async def run(self, given: NodeInput) -> str:
+        while True:
+            try:
+                return await self._close(await self._to_an_end())
+            except asyncio.CancelledError:
+                # Someone cancelled the workflow itself. Nothing may be left half-done by that: it is a person's stop.
+                reason = workflow.cancellation_reason()
+                self.run_state.abort_by = "temporal cancel" + (f" ({reason})" if reason else "")
+
+    async def _to_an_end(self) -> End:
         run = self.run_state
         end: End | None = None
+        same = 0
         while end is None:
             if run.holding(workflow.now()):
                 await self._held()
@@ -150,11 +163,16 @@ class NodeWorkflow:
                 end = await self._confirmed(run.plan)
                 continue
             self._stopped_by_a_person()
+            before = run.plan.hash if run.plan else ""
             plan = await self._plan()
+            same = same + 1 if plan.hash == before else 0
+            if same >= SAME_PLAN_TIMES and plan.action in (Action.ACT, Action.WATCH):
+                # Nothing moved between two equal plans: slower each time, never a hot loop.
+                await self.steps.until(self.standing.moved, min(2.0**same, SAME_PLAN_MAX_S))
             if plan.action is not Action.ACT:
                 await self.permission.release()
             end = await self._follow(plan)
-        return await self._close(end)
+        return end
 
     async def _plan(self) -> Plan:
         run = self.run_state

@@ -88,7 +88,7 @@ class IncidentRun:
         """Takes the inbox into the fault set and notes what changed."""
         while self.inbox:
             event = self.inbox.pop(0)
-            observed = self.faults.observe(event, now, remedy=self.remedy)
+            observed = self.faults.observe(event, now, remedy=self.remedy, dwell_s=self.timing.dwell_s)
             self.faults = observed.faults
             if observed.change is not Change.REPEAT:
                 self.note(
@@ -103,7 +103,7 @@ class IncidentRun:
 
     def settle(self, now: datetime) -> None:
         """Lets clears take effect whose dwell has passed."""
-        self.faults, cleared = self.faults.settle(now)
+        self.faults, cleared = self.faults.settle(now, self.timing.dwell_s)
         for code in cleared:
             self.note("event", now, f"{code} cleared: taken back by everyone who raised it, for the dwell")
             self.changed = True

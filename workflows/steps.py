@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -11,13 +12,18 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 from temporalio.workflow import ActivityCancellationType
 
-from activities.signatures import Activity
+from activities.signatures import Activity, Keyed
 from medevac.incident import Outcome, StepResult
 from medevac.model import Model
 from workflows.run import IncidentRun
 
 In = TypeVar("In", bound=Model)
+KeyedIn = TypeVar("KeyedIn", bound=Keyed)
 Out = TypeVar("Out")
+
+
+FROZEN = "Frozen"
+"""Type of the error with which an activity waits for a thaw."""
 
 
 class Interrupted(Exception):
@@ -47,7 +53,7 @@ class Steps:
             now = workflow.now()
             if end is not None and now >= end:
                 return False
-            dues = [due for due in (end, run.faults.next_settle()) if due is not None]
+            dues = [due for due in (end, run.faults.next_settle(run.timing.dwell_s)) if due is not None]
             left = max(min(dues) - now, timedelta(milliseconds=1)) if dues else None
             try:
                 await workflow.wait_condition(lambda: bool(run.inbox) or condition(), timeout=left)
@@ -70,6 +76,8 @@ class Steps:
     ) -> Out:
         """Runs an activity to its end, or until `interrupt`. What it answered counts even when it was interrupted:
         only without an answer `Interrupted` is raised."""
+        if interrupt():
+            raise Interrupted
         handle: workflow.ActivityHandle[Out] = workflow.start_activity(
             activity.name,
             arg,
@@ -85,13 +93,14 @@ class Steps:
         handle.cancel()
         try:
             return await handle
-        except ActivityError as error:
+        except (ActivityError, asyncio.CancelledError) as error:
+            # A handle whose activity has not begun raises the bare CancelledError: uncaught it ends the workflow.
             raise Interrupted from error
 
     async def step(
         self,
-        activity: Activity[In, StepResult],
-        arg: In,
+        activity: Activity[KeyedIn, StepResult],
+        arg: KeyedIn,
         *,
         deadline_s: float = 0.0,
         interrupt: Callable[[], bool] = never,
@@ -99,7 +108,10 @@ class Steps:
         """Like `call`, with every failure turned into an outcome."""
         self.running = activity.name
         try:
-            return await self.call(activity, arg, deadline_s=deadline_s, interrupt=interrupt)
+            result = await self.call(activity, arg, deadline_s=deadline_s, interrupt=interrupt)
+            if result.unwritten:
+                self.run.lines.append(result.line(arg.key, activity.name, workflow.now()))
+            return result
         except Interrupted:
             return StepResult(outcome=Outcome.CANCELLED, reason="interrupted", at=workflow.now())
         except ActivityError as error:
@@ -113,6 +125,10 @@ def outcome_of(error: ActivityError, at: datetime) -> StepResult:
     if is_cancelled_exception(error):
         return StepResult(outcome=Outcome.CANCELLED, reason="cancelled", at=at)
     cause = error.cause
+    last = cause.cause if isinstance(cause, ActivityTimeout) else cause
+    if isinstance(last, ApplicationError) and last.type == FROZEN:
+        # Nothing was sent: when the freeze is over, the plan is made anew and the step begins with its whole time.
+        return StepResult(outcome=Outcome.CANCELLED, reason=last.message, at=at)
     if isinstance(cause, ActivityTimeout):
         why = str(cause.cause) if cause.cause else "no answer"
         return StepResult(outcome=Outcome.TIMED_OUT, reason=f"time is over: {why}", at=at)

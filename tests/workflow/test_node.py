@@ -1,0 +1,318 @@
+"""What a node's incident does, step by step, on a real Temporal server with scripted activities."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
+
+from activities import signatures as sig
+from medevac.events.event import Kind
+from medevac.faults.classes import FaultClass
+from medevac.incident import Hold, Outcome, State, StepResult
+from medevac.policy.plan import Action, Drain, Plan, Rung
+from tests.workflow.conftest import Start, fault
+from tests.workflow.scripted import Script, plan_for, until_cancelled
+from workflows.messages import AssignRequest, By, HoldRequest
+from workflows.node import NodeWorkflow
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+REPAIR = ["mark", "acquire", "evacuate", "act", "prove", "verify"]
+
+
+async def wait_for(script: Script, step: str) -> None:
+    await asyncio.wait_for(script.begun[step].wait(), 20)
+
+
+async def reaches(handle: WorkflowHandle[Any, str], *states: State) -> None:
+    async with asyncio.timeout(20):
+        while (await handle.query(NodeWorkflow.state)).state not in states:  # noqa: ASYNC110 - another process's state
+            await asyncio.sleep(0.05)
+
+
+async def test_a_fault_is_repaired_verified_and_returned(start: Start, script: Script) -> None:
+    handle = await start()
+    assert await handle.result() == "returned"
+    assert script.names()[:6] == REPAIR
+    assert sorted(script.names()[6:]) == ["lift", "release"]
+    assert script.views[-1].end == "returned"
+    kinds = [line.kind for line in script.lines]
+    assert kinds.count("decision") == 1
+    assert kinds[-1] == "end"
+
+
+async def test_cleared_before_a_destructive_step_withdraws_and_lifts(start: Start, script: Script) -> None:
+    level = {"source": "npd", "statement": "level", "fault_class": FaultClass.TRANSIENT}
+    raised = fault("condition/GpuThermal", **level)
+    script.on(sig.EVACUATE, until_cancelled)
+    handle = await start(raised)
+    await wait_for(script, "evacuate")
+    cleared = raised.model_copy(update={"id": "clear", "kind": Kind.RECOVERED, "received_at": datetime.now(UTC)})
+    await handle.signal(NodeWorkflow.report, cleared)
+    assert await handle.result() == "withdrawn"
+    assert script.names()[:3] == ["mark", "acquire", "evacuate"]
+    assert sorted(script.names()[3:]) == ["lift", "release"]
+
+
+async def test_a_worse_fault_stops_the_drain_and_is_planned_for(start: Start, script: Script) -> None:
+    def planner(request: sig.PlanRequest) -> Plan:
+        drain = Drain.SOON if "xid/79" in request.faults.codes else Drain.CHECKPOINT
+        return plan_for(request, drain=drain)
+
+    async def drain(request: sig.EvacuateRequest) -> StepResult:
+        if request.drain is Drain.CHECKPOINT:
+            return await until_cancelled(request)
+        return StepResult(outcome=Outcome.DONE)
+
+    script.planner = planner
+    script.on(sig.EVACUATE, drain)
+    handle = await start(fault("xid/119"))
+    await wait_for(script, "evacuate")
+    await handle.signal(NodeWorkflow.report, fault("xid/79"))
+    assert await handle.result() == "returned"
+    assert [request.drain for request in script.asked(sig.EVACUATE)] == [Drain.CHECKPOINT, Drain.SOON]
+    assert len(script.asked(sig.MARK)) == 1
+    assert len(script.asked(sig.ACT)) == 1
+
+
+async def test_a_cancelled_drain_never_leads_to_an_action(start: Start, script: Script) -> None:
+    script.on(sig.EVACUATE, until_cancelled)
+    handle = await start()
+    await wait_for(script, "evacuate")
+    answer = await handle.execute_update(NodeWorkflow.abort, By(who="alice", reason="no"))
+    assert answer.text == "stopping(evacuate)"
+    await reaches(handle, State.HANDED_OVER)
+    assert "act" not in script.names()
+    assert "release" in script.names()
+    assert "lift" not in script.names()
+    latch = next(line for line in script.lines if line.kind == "latch")
+    assert latch.data["by"] == "alice"
+    await handle.execute_update(NodeWorkflow.abort, By(who="alice", reason="closing"))
+    assert await handle.result() == "withdrawn"
+    assert "lift" not in script.names(), "a latched fault stays marked: no check has passed"
+
+
+async def test_abort_after_the_call_says_so_and_the_end_is_still_awaited(start: Start, script: Script) -> None:
+    gate = asyncio.Event()
+
+    async def prove(_: sig.ProveRequest) -> StepResult:
+        from temporalio import activity
+
+        while not gate.is_set():
+            activity.heartbeat()
+            await asyncio.sleep(0.05)
+        return StepResult(outcome=Outcome.DONE, at=datetime.now(UTC))
+
+    script.on(sig.PROVE, prove)
+    handle = await start()
+    await wait_for(script, "prove")
+    answer = await handle.execute_update(NodeWorkflow.abort, By(who="alice"))
+    assert answer.text.startswith("too_late(prove")
+    gate.set()
+    await reaches(handle, State.HANDED_OVER)
+    await handle.terminate("done")
+
+
+async def test_a_cancel_of_the_workflow_is_a_stop_and_leaves_nothing_half_done(start: Start, script: Script) -> None:
+    script.on(sig.EVACUATE, until_cancelled)
+    handle = await start()
+    await wait_for(script, "evacuate")
+    await handle.cancel(reason="wrong node")
+    await reaches(handle, State.HANDED_OVER)
+    assert "act" not in script.names()
+    assert "release" in script.names()
+    assert any("wrong node" in line.text for line in script.lines if line.kind == "latch")
+    await handle.terminate("done")
+
+
+async def test_hold_stops_between_steps_and_resume_goes_on(start: Start, script: Script) -> None:
+    script.on(sig.EVACUATE, until_cancelled)
+    handle = await start()
+    await wait_for(script, "evacuate")
+    until = datetime.now(UTC) + timedelta(hours=1)
+    hold = HoldRequest(hold=Hold(owner="alice", reason="looking", until=until))
+    answer = await handle.execute_update(NodeWorkflow.hold, hold)
+    assert answer.text.endswith("stopping(evacuate)")
+    await reaches(handle, State.HELD)
+    assert "act" not in script.names()
+    script.on(sig.EVACUATE, lambda _: StepResult(outcome=Outcome.DONE))
+    await handle.execute_update(NodeWorkflow.resume, By(who="alice"))
+    assert await handle.result() == "returned"
+    assert len(script.asked(sig.ACT)) == 1
+
+
+@pytest.mark.parametrize(
+    ("hours", "reason"), [(-1, "looking"), (24 * 8, "looking"), (1, " ")], ids=["past", "too long", "no reason"]
+)
+async def test_a_hold_needs_a_reason_and_a_near_end(start: Start, script: Script, hours: int, reason: str) -> None:
+    script.on(sig.EVACUATE, until_cancelled)
+    handle = await start()
+    await wait_for(script, "evacuate")
+    until = datetime.now(UTC) + timedelta(hours=hours)
+    hold = HoldRequest(hold=Hold(owner="alice", reason=reason, until=until))
+    with pytest.raises(WorkflowUpdateFailedError):
+        await handle.execute_update(NodeWorkflow.hold, hold)
+    await handle.terminate("done")
+
+
+async def test_a_changed_world_plans_again_instead_of_acting(start: Start, script: Script) -> None:
+    refusals = iter([StepResult(outcome=Outcome.REFUSED, reason="boot id was boot-1 and is boot-9 now")])
+    done = StepResult(outcome=Outcome.DONE, at=datetime.now(UTC))
+    script.on(sig.ACT, lambda _: next(refusals, done))
+    handle = await start()
+    assert await handle.result() == "returned"
+    assert [request.key.n for request in script.asked(sig.ACT)] == [1, 2]
+
+
+async def test_a_veto_latches_and_hands_over(start: Start, script: Script) -> None:
+    def planner(request: sig.PlanRequest) -> Plan:
+        vetoed = any(line.kind == "latch" for line in script.lines) or len(script.asked(sig.EVACUATE)) > 0
+        return plan_for(request, action=Action.HAND_OVER, rung=None, drain=None) if vetoed else plan_for(request)
+
+    script.planner = planner
+    script.on(sig.EVACUATE, lambda _: StepResult(outcome=Outcome.REFUSED, reason="mark lifted", who="bob"))
+    handle = await start()
+    await reaches(handle, State.HANDED_OVER)
+    assert [line.data["by"] for line in script.lines if line.kind == "latch"] == ["bob"]
+    assert "act" not in script.names()
+    await handle.terminate("done")
+
+
+async def test_a_failed_check_takes_the_next_rung(start: Start, script: Script) -> None:
+    checks = iter([sig.VerifyResult(step=StepResult(outcome=Outcome.FAILED, reason="7 of 8 GPUs"))])
+    good = sig.VerifyResult(step=StepResult(outcome=Outcome.DONE))
+
+    def planner(request: sig.PlanRequest) -> Plan:
+        rung = Rung.REINSTALL if Rung.REBOOT in request.asked_rungs else Rung.REBOOT
+        return plan_for(request, rung=rung)
+
+    script.planner = planner
+    script.on(sig.VERIFY, lambda _: next(checks, good))
+    handle = await start()
+    assert await handle.result() == "returned"
+    assert [request.rung for request in script.asked(sig.ACT)] == [Rung.REBOOT, Rung.REINSTALL]
+    failed = [request.failed for request in script.asked(sig.PLAN)]
+    assert any("7 of 8 GPUs" in why for why in failed)
+
+
+async def test_a_fault_in_probation_is_this_incidents_failure(start: Start, script: Script) -> None:
+    script.planner = lambda request: plan_for(request, probation_s=2 if request.n == 1 else 0.1)
+    handle = await start()
+    await reaches(handle, State.PROBATION)
+    await handle.signal(NodeWorkflow.report, fault("xid/79", boot_id="boot-2"))
+    assert await handle.result() == "returned"
+    assert len(script.asked(sig.ACT)) == 2
+    assert len({request.key.incident for request in script.asked(sig.ACT)}) == 1
+    assert "came back in probation" in script.asked(sig.PLAN)[-1].failed
+
+
+async def test_replace_asks_for_the_successor_before_the_old_machine_goes(start: Start, script: Script) -> None:
+    script.planner = lambda request: plan_for(request, rung=Rung.REPLACE)
+    script.on(sig.PROVE, lambda _: StepResult(outcome=Outcome.DONE, successor="n-new", at=datetime.now(UTC)))
+    handle = await start()
+    assert await handle.result() == "replaced"
+    assert [request.verb for request in script.asked(sig.ACT)] == ["request", "terminate"]
+    assert script.asked(sig.VERIFY)[0].node == "n-new"
+    assert script.asked(sig.LIFT)[0].node == "n-new"
+
+
+async def test_request_first_asks_before_the_drain(start: Start, script: Script) -> None:
+    script.planner = lambda request: plan_for(request, rung=Rung.REPLACE, request_first=True)
+    script.on(sig.PROVE, lambda _: StepResult(outcome=Outcome.DONE, successor="n-new", at=datetime.now(UTC)))
+    handle = await start()
+    assert await handle.result() == "replaced"
+    assert script.names()[:5] == ["mark", "acquire", "act", "evacuate", "act"]
+
+
+async def test_repeats_of_what_waits_for_a_person_are_one_incident_and_one_message(
+    start: Start, script: Script
+) -> None:
+    script.planner = lambda request: plan_for(request, action=Action.HAND_OVER, rung=None, drain=None)
+    handle = await start()
+    await reaches(handle, State.HANDED_OVER)
+    for _ in range(20):
+        await handle.signal(NodeWorkflow.report, fault("xid/79"))
+    answer = await handle.execute_update(
+        NodeWorkflow.assign, AssignRequest(owner="carol", by=By(who="alice")), id="assign-1"
+    )
+    assert answer.text == "assigned to carol"
+    await reaches(handle, State.HANDED_OVER)
+    assert len(script.asked(sig.NOTIFY)) == 1
+    assert script.asked(sig.NOTIFY)[0].page
+    await handle.terminate("done")
+
+
+async def test_a_persons_word_starts_the_check_and_does_not_skip_it(start: Start, script: Script) -> None:
+    script.planner = lambda request: plan_for(request, action=Action.HAND_OVER, rung=None, drain=None)
+    script.on(sig.VERIFY, lambda _: sig.VerifyResult(step=StepResult(outcome=Outcome.FAILED, reason="still bad")))
+    handle = await start()
+    await reaches(handle, State.HANDED_OVER)
+    await handle.execute_update(NodeWorkflow.confirm_repaired, By(who="alice"))
+    await wait_for(script, "verify")
+    await reaches(handle, State.HANDED_OVER)
+    assert "lift" not in script.names()
+    script.on(sig.VERIFY, lambda _: sig.VerifyResult(step=StepResult(outcome=Outcome.DONE)))
+    await handle.execute_update(NodeWorkflow.confirm_repaired, By(who="alice"))
+    assert await handle.result() == "returned"
+    assert "lift" in script.names()
+
+
+async def test_confirming_what_does_not_wait_is_declined(start: Start, script: Script) -> None:
+    script.on(sig.EVACUATE, until_cancelled)
+    handle = await start()
+    await wait_for(script, "evacuate")
+    with pytest.raises(WorkflowUpdateFailedError) as error:
+        await handle.execute_update(NodeWorkflow.confirm_repaired, By(who="alice"))
+    assert "only one that waits for a person" in str(error.value.cause)
+    await handle.terminate("done")
+
+
+async def test_observe_touches_nothing_and_says_it_once(start: Start, script: Script) -> None:
+    script.planner = lambda request: plan_for(request, action=Action.OBSERVE, mark=False, would="reboot", quiet_s=2)
+    handle = await start()
+    await reaches(handle, State.OBSERVED)
+    for _ in range(5):
+        await handle.signal(NodeWorkflow.report, fault("xid/79"))
+    assert await handle.result() == "withdrawn"
+    assert set(script.names()) <= {"release"}
+    assert len([n for n in script.asked(sig.NOTIFY) if "reboot" in n.text]) == 1
+
+
+async def test_an_update_answered_before_continue_as_new_is_not_done_twice(start: Start, script: Script) -> None:
+    script.planner = lambda request: plan_for(request, action=Action.OBSERVE, mark=False, would="reboot")
+    handle = await start()
+    await reaches(handle, State.OBSERVED)
+    first = (await handle.describe()).run_id
+    request = AssignRequest(owner="carol", by=By(who="alice"))
+    await handle.execute_update(NodeWorkflow.assign, request, id="assign-once")
+    async with asyncio.timeout(60):
+        n = 0
+        while (await handle.describe()).run_id == first:
+            # A new fault each time: something to plan for, so that the history grows.
+            n += 1
+            await handle.signal(NodeWorkflow.report, fault(f"xid/{800 + n}", fault_class=FaultClass.UNKNOWN))
+            await asyncio.sleep(0.05)
+    incident = (await handle.query(NodeWorkflow.state)).id
+    await handle.execute_update(NodeWorkflow.assign, request, id="assign-once")
+    await reaches(handle, State.OBSERVED)
+    assert script.views[0].id == incident
+    await handle.execute_update(NodeWorkflow.abort, By(who="alice"))
+    await handle.result()
+    assert len([line for line in script.lines if line.kind == "owner"]) == 1
+
+
+async def test_a_storm_of_events_on_one_node_is_one_incident(start: Start, script: Script) -> None:
+    script.on(sig.EVACUATE, until_cancelled)
+    handle = await start()
+    await wait_for(script, "evacuate")
+    same = fault("xid/79")
+    await asyncio.gather(*(handle.signal(NodeWorkflow.report, same) for _ in range(50)))
+    await asyncio.gather(*(handle.signal(NodeWorkflow.report, fault("xid/45")) for _ in range(50)))
+    view = await handle.query(NodeWorkflow.state)
+    assert view.state is State.EVACUATING
+    assert len(script.asked(sig.MARK)) == 1
+    await handle.terminate("done")
