@@ -151,7 +151,7 @@ def service(site: Site, name: str, **ports: str) -> Iterator[tuple[subprocess.Po
 
 def healthy(environment: dict[str, str]) -> bool:
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    match = re.search(r"HEALTHCHECK .*?CMD (\[.*\])$", text, re.MULTILINE | re.DOTALL)
+    match = re.search(r"HEALTHCHECK .*?CMD (\[.*?\])$", text, re.MULTILINE | re.DOTALL)
     assert match
     command = YAML(typ="safe").load(match[1])
     return (
