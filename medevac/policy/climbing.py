@@ -27,8 +27,6 @@ NEEDS = {
 }
 LEAVES = frozenset({Rung.REPLACE, Rung.TERMINATE, Rung.RMA, Rung.ESCALATE})
 """Rungs after which this machine isn't in service."""
-UNPROVED = frozenset({Rung.TERMINATE, Rung.RMA, Rung.ESCALATE})
-"""Rungs that return nothing to service, so that no check needs to say it is well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,7 @@ class Climber:
             return ""
         if self.recommended is Rung.ESCALATE:
             return "the driver recommends what no rung here does"
-        if self.lead.advice is Rung.ESCALATE and self.lead.verdict.fault_class.latched:
+        if self.lead.advice is Rung.ESCALATE and self.lead.fault.fault_class.latched:
             return f"no rung is known to mend {self.lead.code}: somebody has to look"
         return ""
 
@@ -202,7 +200,7 @@ class Climber:
         return ""
 
     def _unproved(self, rung: Rung) -> str:
-        if rung in UNPROVED:
+        if rung is Rung.ESCALATE:
             return ""
         for judged in self.faults:
             if not judged.covers:
