@@ -71,8 +71,8 @@ class HealthEvent(Model):
     """What makes a repeat of the same fault by the same sender; a clear carries the key that it clears."""
     series: str | None = None
     """Stands above `dedupe_key` where a sender can take back more than one statement at once: a clear whose
-    key is a series clears all of it, and a newer firing of one series (same fault, same entities) replaces
-    the older, whose clear may have been lost."""
+    key is a series clears all of it. Where the key is the series and `starts_at` (`<series>|<iso>`), a newer
+    instance replaces the older, whose clear may have been lost."""
     subject: str | None = None
     """As the sender named it: node name, address, instance id. The inventory resolves it."""
     cluster: str | None = None

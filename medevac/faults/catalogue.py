@@ -116,4 +116,6 @@ def classify(event: HealthEvent) -> HealthEvent:
         fault_class = FaultClass.PLANNED
         covers = covers or (Covers.MAINTENANCE,)
         advice = advice if row.fault_class is FaultClass.PLANNED else "wait"
+    if event.fault_class is not None and event.fault_class.rank < fault_class.rank:
+        fault_class = event.fault_class
     return event.model_copy(update={"fault_class": fault_class, "covers": covers, "advice": advice, "note": note})

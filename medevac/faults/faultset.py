@@ -56,13 +56,12 @@ class Raiser(Model):
         return self.same_sender(event) and event.dedupe_key in (self.dedupe_key, self.series)
 
     def replaced_by(self, event: HealthEvent) -> bool:
-        """Same series, same entities: a later instance of the same statement."""
+        """A later instance of the same series (an alert that fires anew): its key is the series and its start."""
         return (
-            self.series is not None
+            self.same_sender(event)
             and self.series == event.series
-            and self.same_sender(event)
-            and self.statement is Statement.LEVEL
-            and set(self.entities) == set(event.entities)
+            and _is_instance(self.series, self.dedupe_key, self.starts_at)
+            and _is_instance(event.series, event.dedupe_key, event.starts_at)
         )
 
 
@@ -361,6 +360,10 @@ class FaultSet(Model):
 
 
 _EXPECTED = (Change.EXPECTED, "a symptom of the step that runs")
+
+
+def _is_instance(series: str | None, key: str, starts_at: datetime | None) -> bool:
+    return series is not None and starts_at is not None and key == f"{series}|{starts_at.isoformat()}"
 
 
 def _settles_at(fault: OpenFault, dwell_s: float) -> datetime | None:

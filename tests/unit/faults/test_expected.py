@@ -1,0 +1,123 @@
+"""While a remedy runs: its own symptoms and echoes are no faults, and what is real stays real."""
+
+from __future__ import annotations
+
+import pytest
+
+from medevac.events.event import HealthEvent, Kind
+from medevac.faults.classes import Covers
+from medevac.faults.faultset import Change, FaultSet, Remedy
+from medevac.fleet.node import Identity
+from tests.unit.faults.said import alert, at, said
+
+BROKEN = FaultSet().observe(said("xid/79", boot_id="b1"), at(0)).faults
+BEFORE = Identity(boot_id="b1")
+
+
+def running(step: str) -> Remedy:
+    return Remedy(step=step, began_at=at(100), deadline=at(1_000), before=BEFORE)
+
+
+PROVED = Remedy(step="verify", began_at=at(100), deadline=at(1_000), proved_at=at(600), before=BEFORE, echo_grace_s=300)
+
+
+def change(event: HealthEvent, seconds: float, remedy: Remedy | None, faults: FaultSet = BROKEN) -> Change:
+    return faults.observe(event, at(seconds), remedy=remedy).change
+
+
+SYMPTOMS = [
+    said("condition/Ready", source="k8s_node"),
+    alert("alert/KubeNodeNotReady"),
+    alert("alert/SomethingAboutOurTaint"),
+    alert("monitor/exporter-silent"),
+    said("nvsentinel/GpuDcgmConnectivityFailure", source="nvsentinel"),
+    said("instance-state/stopping", source="aws", kind=Kind.LIFECYCLE),
+    said("slurm/not-responding", source="slurm"),
+    said("instance-status/system-impaired", source="aws"),
+]
+
+
+@pytest.mark.parametrize("event", SYMPTOMS, ids=lambda e: e.fault)
+@pytest.mark.parametrize("step", ["evacuate", "act", "prove", "verify"])
+def test_what_the_step_causes_joins_as_expected(event: HealthEvent, step: str) -> None:
+    observed = BROKEN.observe(event, at(200), remedy=running(step))
+    assert observed.change is Change.EXPECTED
+    assert observed.faults == BROKEN
+
+
+@pytest.mark.parametrize("event", [e for e in SYMPTOMS if e.kind is Kind.FAULT], ids=lambda e: e.fault)
+def test_what_outlasts_the_step_or_has_no_step_is_real(event: HealthEvent) -> None:
+    assert change(event, 1_001, running("prove")) is Change.NEW
+    assert change(event, 200, None) is Change.NEW
+    assert change(event, 200, running("probation")) is Change.NEW
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        said("xid/48", boot_id="b1"),
+        said("condition/KernelDeadlock", source="npd"),
+        said("condition/AcceleratedHardwareReady", source="eks_nma"),
+        said("nvlink/down", source="dcgm"),
+        alert("thermal/gpu-temp"),
+    ],
+    ids=lambda e: e.fault,
+)
+def test_hardware_is_never_explained_away(event: HealthEvent) -> None:
+    assert change(event, 200, running("act")) in (Change.NEW, Change.WORSE)
+
+
+def test_the_fault_that_is_being_mended_repeats() -> None:
+    not_ready = FaultSet().observe(said("condition/Ready", source="k8s_node"), at(0)).faults
+    assert change(said("condition/Ready", source="k8s_node"), 200, running("act"), not_ready) is Change.REPEAT
+    assert change(said("xid/79", boot_id="b1"), 200, running("act")) is Change.REPEAT
+
+
+# --- echoes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("event", "seconds", "expected"),
+    [
+        (said("xid/79", boot_id="b1"), 650, Change.EXPECTED),  # delivered late, of the old boot
+        (said("xid/79", boot_id="b1", starts_at=at(50)), 650, Change.EXPECTED),
+        (said("xid/79", boot_id="b1", starts_at=at(640)), 650, Change.REPEAT),  # a GPU reset keeps the boot id
+        (said("xid/79", boot_id="b2"), 650, Change.REPEAT),
+        (said("xid/79", boot_id="b2", starts_at=at(590)), 650, Change.REPEAT),
+        (said("xid/79", starts_at=at(50)), 650, Change.EXPECTED),
+        (said("xid/79", starts_at=at(640)), 650, Change.REPEAT),
+        (said("xid/79"), 650, Change.REPEAT),  # nothing says that it is old
+        (alert("xid/79", starts_at=at(0)), 650, Change.EXPECTED),
+        (alert("xid/79", starts_at=at(0)), 900, Change.EXPECTED),
+        (alert("xid/79", starts_at=at(0)), 901, Change.REPEAT),  # still stated after the grace
+        (alert("xid/79", starts_at=at(640)), 650, Change.REPEAT),
+        (alert("xid/79"), 650, Change.REPEAT),
+    ],
+)
+def test_a_statement_from_before_the_proof_is_an_echo(event: HealthEvent, seconds: float, expected: Change) -> None:
+    observed = BROKEN.observe(event, at(seconds), remedy=PROVED)
+    assert observed.change is expected
+    if expected is Change.EXPECTED:
+        assert observed.faults == BROKEN
+
+
+def test_after_the_check_an_echo_opens_nothing_and_a_real_fault_does() -> None:
+    mended = BROKEN.prove({Covers.BUS, Covers.COMPUTE}, "b2", at(700), since=at(600))
+    probation = PROVED.model_copy(update={"step": "probation"})
+    assert change(said("xid/79", boot_id="b1"), 800, probation, mended) is Change.EXPECTED
+    assert change(alert("xid/79", starts_at=at(0)), 800, probation, mended) is Change.EXPECTED
+    assert change(alert("xid/79", starts_at=at(0)), 901, probation, mended) is Change.NEW
+    assert change(said("xid/79", boot_id="b2"), 800, probation, mended) is Change.NEW
+
+
+def test_an_old_statement_of_what_no_check_covered_is_news() -> None:
+    assert change(said("xid/48", boot_id="b1"), 650, PROVED) is Change.NEW
+    mended = BROKEN.prove({Covers.BUS, Covers.COMPUTE}, "b2", at(700))
+    assert change(said("xid/48", boot_id="b1"), 800, PROVED, mended) is Change.NEW
+    thorough = BROKEN.prove({Covers.BUS, Covers.COMPUTE, Covers.MEMORY}, "b2", at(700))
+    assert change(said("xid/48", boot_id="b1"), 800, PROVED, thorough) is Change.EXPECTED
+
+
+def test_a_check_from_before_the_remedy_covers_nothing() -> None:
+    earlier = FaultSet().prove({Covers.BUS, Covers.COMPUTE}, "b0", at(500))
+    assert change(said("xid/79", boot_id="b1"), 650, PROVED, earlier) is Change.NEW
