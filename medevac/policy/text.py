@@ -42,6 +42,8 @@ class Text:
             indent = line[: len(line) - len(line.lstrip())]
             if "\t" in indent:
                 raise TextError((number, indent.index("\t") + 1), "a tab", "indent with spaces")
+        if _brackets(text) > 10 * MAX_DEPTH:
+            raise TextError((1, 1), "nested too deeply", f"use at most {MAX_DEPTH} levels")
         try:
             node = self._yaml.compose(text)
         except RecursionError:
@@ -117,6 +119,18 @@ class Text:
             if found:
                 return found
         return (1, 1)
+
+
+def _brackets(text: str) -> int:
+    """How deep brackets go, roughly: enough to refuse what a parser would choke on."""
+    depth = deepest = 0
+    for char in text:
+        if char in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif char in "]}":
+            depth -= 1
+    return deepest
 
 
 def _place(node: Node) -> Place:
