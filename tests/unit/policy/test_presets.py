@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -208,3 +209,11 @@ def test_the_demo_is_quick_and_shows_a_reboot_by_itself_and_a_replacement_with_a
 def test_a_pool_may_choose_its_ladder() -> None:
     under = with_pool(acting("modal"), ladder="bare_metal")
     assert under.pools["train"].ladder == "bare_metal"
+
+
+def test_the_handbooks_example_is_a_policy() -> None:
+    handbook = Path(__file__).parents[3] / "docs" / "policy.md"
+    example = handbook.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
+    found = load(example, "policy.md")
+    assert found.pools["research"].mode is Mode.OBSERVE
+    assert decide("alert/OurGpuBroken", under=found, where=node(cluster="main", labels={"pool": "research"})).would
