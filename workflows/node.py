@@ -203,6 +203,7 @@ class NodeWorkflow:
                 policy_hash=plan.policy_hash,
                 passed_over=alternatives,
                 destroys=list(plan.destroys),
+                approval=plan.approval.model_dump(mode="json") if plan.approval else None,
                 would=plan.would,
             )
         run.plan = plan

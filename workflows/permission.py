@@ -31,9 +31,10 @@ class Permission:
     telling: Telling
 
     async def lease(self, plan: Plan) -> str | None:
-        """Holds the lease when it returns; the fleet-wide approval it took, if it took one."""
+        """Holds the lease when it returns; gives the fleet-wide approval that it took, if it took one."""
         run = self.run
         approval: str | None = None
+        fleet_wide: str | None = None
         while run.lease is None:
             run.state, run.waiting_for = State.WAITING_LEASE, "a lease"
             run.lease_asked = True
@@ -49,6 +50,7 @@ class Permission:
                 fault_class=run.fault_class,
                 plan_hash=plan.hash,
                 approval=approval,
+                person_asked=plan.approval is not None,
                 asked_at=run.opened_at,
             )
             try:
@@ -68,8 +70,11 @@ class Permission:
                 run.lease = LeaseRef(lease_id=answer.granted.lease_id, epoch=answer.granted.epoch)
             elif answer.ask:
                 approval = answer.ask.approval
-                await self.approved(plan, approval, answer.ask.need, title=answer.ask.reason, fleet_wide=True)
-        return approval
+                await self.approved(
+                    plan, approval, answer.ask.need, title=answer.ask.reason, fleet_wide=answer.ask.fleet_wide
+                )
+                fleet_wide = approval if answer.ask.fleet_wide else fleet_wide
+        return fleet_wide
 
     async def approved(
         self, plan: Plan, approval: str, need: ApprovalNeed, *, title: str, fleet_wide: bool = False

@@ -170,6 +170,9 @@ class IncidentRun:
             lease=self.lease,
             plan_hash=plan.hash,
             scopes=plan.domains,
+            mark=plan.mark,
+            foreign_cordon=plan.foreign_cordon,
+            hands_off=plan.hands_off,
         )
 
     def holding(self, now: datetime) -> bool:

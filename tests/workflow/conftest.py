@@ -20,6 +20,7 @@ from tests.workflow.scripted import Script
 from worker.connection import MedevacPlugin
 
 # from workflows.approval import ApprovalWorkflow
+from workflows.approval import ApprovalWorkflow
 from workflows.messages import NodeInput, node_workflow_id
 from workflows.node import NodeWorkflow
 

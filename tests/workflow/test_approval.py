@@ -1,0 +1,203 @@
+"""What an approval answers to its voters and waiters, on a real Temporal server."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from temporalio import workflow
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.worker import Worker
+
+from activities import signatures as sig
+from medevac.approvals.approval import ApprovalRequest, ApprovalResult, ApprovalView, Verdict, Vote, Waiter
+from medevac.incident import StepKey, StepResult
+from medevac.policy.plan import ApprovalNeed
+from tests.workflow.scripted import Script
+from workflows.approval import ApprovalWorkflow
+from workflows.messages import ApprovalInput, Decided, approval_workflow_id
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@workflow.defn(name="waiter", sandboxed=False)
+class WaiterWorkflow:
+    """Stands for an incident: waits for its answer."""
+
+    def __init__(self) -> None:
+        self.result: ApprovalResult | None = None
+
+    @workflow.signal
+    def decided(self, decided: Decided) -> None:
+        self.result = decided.result
+
+    @workflow.run
+    async def run(self) -> ApprovalResult:
+        await workflow.wait_condition(lambda: self.result is not None)
+        assert self.result is not None
+        return self.result
+
+
+class Question:
+    """One approval under test."""
+
+    def __init__(self, client: Client, *, threshold: int = 1, expires_s: float = 60.0) -> None:
+        self.client = client
+        self.id = f"a-{uuid.uuid4().hex[:8]}"
+        self.need = ApprovalNeed(groups=("approvers",), threshold=threshold, expires_s=expires_s, why=("a test",))
+        self.waiters: list[WorkflowHandle[Any, ApprovalResult]] = []
+
+    @property
+    def handle(self) -> WorkflowHandle[Any, Any]:
+        return self.client.get_workflow_handle(approval_workflow_id(self.id))
+
+    async def ask(self, queue: str) -> None:
+        """One more incident that waits."""
+        n = len(self.waiters) + 1
+        workflow_id = f"waiter/{self.id}/{n}"
+        self.waiters.append(await self.client.start_workflow(WaiterWorkflow.run, id=workflow_id, task_queue=queue))
+        now = datetime.now(UTC)
+        request = ApprovalRequest(
+            id=self.id,
+            title="reboot",
+            need=self.need,
+            requested_by="medevac",
+            requested_at=now,
+            expires_at=now + timedelta(seconds=self.need.expires_s),
+            policy_version=1,
+            waiter=Waiter(
+                incident=f"inc-{n}",
+                workflow_id=workflow_id,
+                cluster="c",
+                node=f"n{n}",
+                plan_hash=f"h{n}",
+                text="reboot",
+            ),
+        )
+        ask = sig.AskRequest(key=StepKey(incident=f"inc-{n}", step="ask"), request=request, timing=sig.TEST)
+        await self.client.start_workflow(
+            ApprovalWorkflow.run,
+            ApprovalInput(id=self.id, timing=sig.TEST),
+            id=approval_workflow_id(self.id),
+            task_queue=sig.Queue.MAIN.value,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            start_signal="join",
+            start_signal_args=[ask],
+        )
+        async with asyncio.timeout(20):
+            while len((await self.view()).waiters) < n:  # noqa: ASYNC110 - another process's state
+                await asyncio.sleep(0.05)
+
+    async def view(self) -> ApprovalView:
+        async with asyncio.timeout(20):
+            while (view := await self.handle.query(ApprovalWorkflow.shown)) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        return view
+
+    async def vote(
+        self, voter: str, verdict: Verdict = Verdict.APPROVE, *, group: str = "approvers", shown: str | None = None
+    ) -> str:
+        vote = Vote(
+            approval=self.id,
+            voter=voter,
+            groups=(group,),
+            verdict=verdict,
+            reason="because",
+            shown_hash=shown or (await self.view()).shown_hash,
+            via="api",
+            at=datetime.now(UTC),
+        )
+        return await self.handle.execute_update(ApprovalWorkflow.decide, vote, id=f"{voter}:{verdict}:{shown}")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def queue(client: Client) -> AsyncIterator[str]:
+    name = f"waiters-{uuid.uuid4().hex[:6]}"
+    async with Worker(client, task_queue=name, workflows=[WaiterWorkflow]):
+        yield name
+
+
+async def test_yes_reaches_everyone_who_waits_and_is_in_the_ledger(client: Client, queue: str, script: Script) -> None:
+    question = Question(client)
+    await question.ask(queue)
+    await question.ask(queue)
+    assert (await question.vote("alice")).startswith("approved by alice")
+    results = [await waiter.result() for waiter in question.waiters]
+    assert [result.state for result in results] == ["approved", "approved"]
+    assert results[0].covers == {"inc-1": "h1", "inc-2": "h2"}
+    recorded = [request.approval for request in script.asked(sig.RECORD) if request.approval]
+    assert recorded[-1].result == results[0]
+    assert [vote.voter for vote in recorded[-1].votes] == ["alice"]
+
+
+async def test_one_no_decides(client: Client, queue: str) -> None:
+    question = Question(client, threshold=2)
+    await question.ask(queue)
+    await question.vote("alice")
+    await question.vote("bob", Verdict.REJECT)
+    result = await question.waiters[0].result()
+    assert (result.state, result.by, result.reason) == ("rejected", ("bob",), "because")
+
+
+async def test_two_means_two_people(client: Client, queue: str) -> None:
+    question = Question(client, threshold=2)
+    await question.ask(queue)
+    assert (await question.vote("alice")).startswith("recorded 1 of 2")
+    assert (await question.vote("Alice ")).startswith("recorded 1 of 2")
+    assert (await question.vote("bob")).startswith("approved by alice and bob")
+
+
+@pytest.mark.parametrize(
+    ("voter", "group", "shown", "why"),
+    [
+        ("medevac", "approvers", None, "you asked for this"),
+        ("mallory", "viewers", None, "only members of approvers"),
+        ("alice", "approvers", "stale", "the list changed"),
+    ],
+)
+async def test_a_vote_that_can_t_count_gets_its_reason_and_leaves_nothing(
+    client: Client, queue: str, voter: str, group: str, shown: str | None, why: str
+) -> None:
+    question = Question(client)
+    await question.ask(queue)
+    with pytest.raises(WorkflowUpdateFailedError) as error:
+        await question.vote(voter, group=group, shown=shown)
+    assert why in str(error.value.cause)
+    assert (await question.view()).votes == ()
+    history = await question.handle.fetch_history()
+    assert not [
+        event for event in history.events if event.HasField("workflow_execution_update_accepted_event_attributes")
+    ]
+    await question.handle.terminate("done")
+
+
+async def test_no_answer_is_a_no(client: Client, queue: str) -> None:
+    question = Question(client, expires_s=2)
+    await question.ask(queue)
+    result = await question.waiters[0].result()
+    assert result.state == "expired"
+
+
+async def test_a_question_that_nobody_waits_for_is_withdrawn(client: Client, queue: str) -> None:
+    question = Question(client)
+    await question.ask(queue)
+    await question.handle.signal(ApprovalWorkflow.leave, "inc-1")
+    assert await question.handle.result() == "withdrawn"
+
+
+async def test_chat_that_is_down_holds_no_vote_back(client: Client, queue: str, script: Script) -> None:
+    async def down(_: sig.NotifyRequest) -> StepResult:
+        raise RuntimeError("chat is down")
+
+    script.on(sig.NOTIFY, down)
+    question = Question(client)
+    await question.ask(queue)
+    await question.vote("alice")
+    assert await question.handle.result() == "approved"
+    assert (await question.waiters[0].result()).state == "approved"
