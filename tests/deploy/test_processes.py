@@ -209,6 +209,13 @@ def test_the_gateway_is_healthy_lets_nobody_in_unasked_and_stops_when_told(prepa
 def test_a_worker_without_temporal_says_so_and_ends(prepared: Site) -> None:
     environment = {**prepared.environment("worker"), "TEMPORAL_ADDRESS": f"127.0.0.1:{free_port()}"}
     done = subprocess.run(
-        [BIN / "medevac", "worker"], env=environment, cwd=prepared.folder, capture_output=True, timeout=90, check=False
+        [BIN / "medevac", "worker"],
+        env=environment,
+        cwd=prepared.folder,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
     )
-    assert done.returncode not in (0, None)
+    assert done.returncode > 0
+    assert environment["TEMPORAL_ADDRESS"] in done.stderr
