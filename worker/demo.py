@@ -183,8 +183,10 @@ class Person:
             answer = await self.client.post(
                 f"/v1/approvals/{view['id']}/votes", json=ballot, headers={"Authorization": f"Bearer {self.token}"}
             )
-            self.voted.add(view["id"] + view["shown_hash"])
             said = answer.json()
+            if "not been asked yet" in said.get("error", ""):
+                continue  # it stands in the ledger a moment before its workflow runs
+            self.voted.add(view["id"] + view["shown_hash"])
             for waiter in view["waiters"]:
                 telling.say(waiter["node"], "vote", f"{self.name}: approve → {said.get('answer') or said.get('error')}")
 
@@ -207,7 +209,7 @@ async def _follow(
         except httpx.HTTPError as error:
             telling.note(f"the gateway did not answer: {error}")
             continue
-        if kill and killed_at is None and any(view["state"] == "evacuating" for view in listed):
+        if kill and killed_at is None and any(view["step"] == "evacuate" for view in listed):
             killed_at = time.monotonic()
             telling.note(f"kill -9 {up.worker.pid}: the worker dies in mid-drain")
             os.kill(up.worker.pid, signal.SIGKILL)

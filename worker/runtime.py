@@ -15,7 +15,14 @@ from temporalio import activity
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
-from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
+from temporalio.runtime import (
+    LogForwardingConfig,
+    LoggingConfig,
+    PrometheusConfig,
+    Runtime,
+    TelemetryConfig,
+    TelemetryFilter,
+)
 from temporalio.worker import Interceptor, Worker, WorkerDeploymentConfig
 
 from activities import signatures
@@ -108,10 +115,17 @@ def deployment(settings: Settings) -> WorkerDeploymentConfig | None:
     )
 
 
-def telemetry(settings: Settings) -> Runtime | None:
-    if not settings.temporal_metrics:
-        return None
-    return Runtime(telemetry=TelemetryConfig(metrics=PrometheusConfig(bind_address=settings.temporal_metrics)))
+def telemetry(settings: Settings) -> Runtime:
+    """The SDK's own logs go where ours go; its metrics to their own port, if one is set."""
+    return Runtime(
+        telemetry=TelemetryConfig(
+            logging=LoggingConfig(
+                filter=TelemetryFilter(core_level="WARN", other_level="ERROR"),
+                forwarding=LogForwardingConfig(logger=logging.getLogger("temporalio.core")),
+            ),
+            metrics=PrometheusConfig(bind_address=settings.temporal_metrics) if settings.temporal_metrics else None,
+        )
+    )
 
 
 async def run_worker(settings: Settings) -> int:

@@ -16,6 +16,8 @@ from rich.text import Text
 
 WAITS = ("handed_over", "observed")
 SHOWN_LINES = 7
+UNTOLD = ("intent",)
+"""Lines that only make an effect once-only."""
 GOOD = ("returned", "replaced", "disposed")
 
 
@@ -41,6 +43,8 @@ class Telling:
     def __init__(self, nodes: list[str]) -> None:
         self._began = time.monotonic()
         self._ways = {node: _Way(node) for node in nodes}
+        self._incidents: dict[str, _Way] = {}
+        """An incident goes on under its successor's name once its node was replaced."""
         self._notes: list[str] = []
         self._live: Live | None = None
         self._killed_at: float | None = None
@@ -74,16 +78,18 @@ class Telling:
         self._killed_at = time.monotonic()
 
     def take(self, view: dict[str, Any], lines: list[dict[str, Any]]) -> None:
-        way = self._ways.get(view["node"])
+        way = self._incidents.get(view["id"]) or self._ways.get(view["node"])
         if way is None:
             return
+        self._incidents[view["id"]] = way
         way.view = view
         for line in lines:
             key = f"{line['key']['step']}/{line['key']['n']}/{line['kind']}/{line['text']}"
             if key in way.seen:
                 continue
             way.seen.add(key)
-            self.say(view["node"], line["kind"], line["text"])
+            if line["kind"] not in UNTOLD:
+                self.say(way.node, line["kind"], line["text"])
             if self._killed_at is not None and self._resumed_s is None and line["kind"] == "step":
                 self._resumed_s = time.monotonic() - self._killed_at
                 self.note(f"resumed {self._resumed_s:.1f} s after the kill: {line['text']}")

@@ -44,7 +44,7 @@ def parse(files: Files, source: Source = None, headers: Headers = None, exit_cod
             print(f"{file}: {plain(error)}", file=sys.stderr)
             continue
         for event in parsed.events:
-            print(json.dumps(normal(event), ensure_ascii=False))
+            print(json.dumps(normal_form(event), ensure_ascii=False))
         for refusal in parsed.refused:
             refused = True
             print(f"{file}: {plain(refusal)}", file=sys.stderr)
