@@ -13,7 +13,9 @@ from typing import Any, Generic, TypeVar
 
 from temporalio.common import RetryPolicy
 
-from activities.ports import CheckResult, Mark, Verb
+from activities.ports import CheckResult as CheckResult
+from activities.ports import Mark as Mark
+from activities.ports import Verb as Verb
 from medevac.approvals.approval import ApprovalRequest, ApprovalResult, ApprovalView
 from medevac.faults.classes import Covers, FaultClass
 from medevac.faults.faultset import FaultSet

@@ -11,7 +11,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 from activities import signatures as sig
-from activities.ports import Mark, Verb
+from activities.signatures import Mark, Verb
 from medevac.faults.faultset import Remedy
 from medevac.fleet.node import Identity
 from medevac.incident import End, Outcome, State, StepKey, StepResult
