@@ -42,7 +42,7 @@ class PolicyVersion(Model):
     @property
     def policy(self) -> Policy:
         """Parsed once a process. Raises `PolicyError` where this release can't read it any more."""
-        return load(self.text, f"policy version {self.version}")
+        return load(self.text, f"policy version {self.version}", stored=True)
 
 
 def acting_since(applied: Iterable[PolicyVersion], pool: str) -> datetime | None:

@@ -48,12 +48,13 @@ class OutOfBounds(ValueError):
         self.violations = violations
 
 
-def violations(policy: Policy) -> tuple[Violation, ...]:
-    return tuple(
-        found
-        for part in (_auto, _limits, _people, _pools, _rules, _ladders, _thresholds, _checkpoints)
-        for found in part(policy)
-    )
+def violations(policy: Policy, *, stored: bool = False) -> tuple[Violation, ...]:
+    """`stored`: the policy was taken once; a newer catalogue that agrees with it by itself makes it no worse."""
+    parts = (_auto, _limits, _people, _pools, _rules, _ladders, _thresholds, _checkpoints)
+    found = [violation for part in parts for violation in part(policy)]
+    if not stored:
+        found += [v for i, rule in enumerate(policy.rules) for v in _against_the_catalogue(("rules", i), rule)]
+    return tuple(found)
 
 
 def _auto(policy: Policy) -> Iterator[Violation]:
@@ -168,27 +169,41 @@ def _raising(here: Path, rule: Rule) -> Iterator[Violation]:
         return
     if not rule.match.codes and not rule.match.classes:
         yield Violation((*here, "match"), "`raise_to` without saying which faults", "name their `codes`")
-    known = [("codes", k, code, lookup(code).fault_class) for k, code in enumerate(rule.match.codes)]
-    classes = [("classes", k, str(fault_class), fault_class) for k, fault_class in enumerate(rule.match.classes)]
-    for part, k, name, fault_class in known + ([] if known else classes):
+    if rule.match.codes:
+        return
+    for k, fault_class in enumerate(rule.match.classes):
+        where = (*here, "match", "classes", k)
         if fault_class is FaultClass.MONITOR:
+            yield _monitor(where, fault_class)
+        elif fault_class in NEVER_A_NODE:
             yield Violation(
-                (*here, "match", part, k),
-                f"`{name}` is a monitor's own fault and never a node's",
-                "take it out of this rule",
-            )
-        elif part == "classes" and fault_class in NEVER_A_NODE:
-            yield Violation(
-                (*here, "match", part, k),
-                f"all `{name}` faults at once can't be made a node's fault",
+                where,
+                f"all `{fault_class}` faults at once can't be made a node's fault",
                 "name the `codes` that are meant",
             )
         elif fault_class.rank < to.rank:
-            yield Violation(
-                (*here, "raise_to"),
-                f"`{name}` is `{fault_class}`, and a rule may only make it worse",
-                f"remove `{name}` from the rule, or write `raise_to: {fault_class}`",
-            )
+            yield _milder(here, fault_class, fault_class)
+
+
+def _against_the_catalogue(here: Path, rule: Rule) -> Iterator[Violation]:
+    for k, code in enumerate(rule.match.codes if rule.raise_to in RAISABLE else ()):
+        fault_class = lookup(code).fault_class
+        if fault_class is FaultClass.MONITOR:
+            yield _monitor((*here, "match", "codes", k), code)
+        elif rule.raise_to is not None and fault_class.rank < rule.raise_to.rank:
+            yield _milder(here, code, fault_class)
+
+
+def _monitor(where: Path, name: str) -> Violation:
+    return Violation(where, f"`{name}` is a monitor's own fault and never a node's", "take it out of this rule")
+
+
+def _milder(here: Path, name: str, fault_class: FaultClass) -> Violation:
+    return Violation(
+        (*here, "raise_to"),
+        f"`{name}` is `{fault_class}`, and a rule may only make it worse",
+        f"remove `{name}` from the rule, or write `raise_to: {fault_class}`",
+    )
 
 
 def _repairing(here: Path, rule: Rule, policy: Policy) -> Iterator[Violation]:

@@ -51,7 +51,7 @@ class Judged:
 
     @property
     def covers(self) -> tuple[Covers, ...]:
-        return self.fault.covers or self.verdict.covers
+        return self.fault.covers or self.verdict.covers or lookup(self.code).covers
 
     @property
     def advice(self) -> Rung | None:

@@ -25,15 +25,15 @@ class PolicyError(ValueError):
 
 
 @lru_cache(maxsize=16)
-def load(text: str, origin: str = "policy") -> Policy:
-    """The whole policy or a `PolicyError`; never a part of it."""
+def load(text: str, origin: str = "policy", *, stored: bool = False) -> Policy:
+    """The whole policy or a `PolicyError`; never a part of it. `stored`: it was taken once, by an older release."""
     try:
         read = Text(text)
     except TextError as error:
         line, column = error.place
         raise PolicyError(f"{origin}:{line}:{column}: {error}") from None
     try:
-        return Policy.model_validate(read.data)
+        return Policy.model_validate(read.data, context={"stored": stored})
     except ValidationError as error:
         found = sorted(c for item in error.errors(include_url=False) for c in _complaints(read, item))
         lines = [f"{origin}:{line}:{column}: {what}" for (line, column), what in found]

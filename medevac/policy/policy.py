@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from medevac.faults.threshold import Threshold
 from medevac.fleet.limits import Limits
@@ -106,10 +106,11 @@ class Policy(Model):
     audiences: Audiences = Audiences()
 
     @model_validator(mode="after")
-    def _within_bounds(self) -> Self:
+    def _within_bounds(self, info: ValidationInfo) -> Self:
         from medevac.policy.bounds import OutOfBounds, violations
 
-        if broken := violations(self):
+        stored = bool(info.context and info.context.get("stored"))
+        if broken := violations(self, stored=stored):
             raise OutOfBounds(broken)
         return self
 

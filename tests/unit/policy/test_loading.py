@@ -6,6 +6,9 @@ import json
 
 import pytest
 
+from medevac.faults.catalogue import lookup
+from medevac.faults.classes import FaultClass
+from medevac.policy import bounds
 from medevac.policy.active import PolicyVersion, policy_hash
 from medevac.policy.loading import PolicyError, load, schema
 from medevac.policy.text import MAX_BYTES
@@ -93,6 +96,17 @@ def test_a_version_reads_its_text_and_says_when_it_cannot() -> None:
         _ = broken.policy
     with pytest.raises(PolicyError):
         PolicyVersion.of("nonsense: 1", "ann", NOW)
+
+
+def test_a_newer_catalogue_never_makes_the_active_policy_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = HEAD + "rules:\n- {name: a, match: {codes: [xid/46]}, raise_to: degraded, do: repair}\n"
+    taken = PolicyVersion.of(text, "ann", NOW)
+    worse = lookup("xid/46").model_copy(update={"fault_class": FaultClass.CRITICAL})
+    monkeypatch.setattr(bounds, "lookup", lambda code: worse)
+    load.cache_clear()
+    assert taken.policy.rules[0].name == "a"
+    with pytest.raises(PolicyError, match="may only make it worse"):
+        load(text)
 
 
 def test_the_schema_names_every_part() -> None:

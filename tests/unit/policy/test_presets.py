@@ -163,7 +163,7 @@ def test_krea_at_78_1_for_the_dwell_asks_for_a_successor_first_and_repairs_nothi
     assert event is not None
     assert event.fault == "thermal/gpu-temp"
     assert event.fault_class is not None
-    hot = fault(event.fault, fault_class=event.fault_class)
+    hot = fault(event.fault, fault_class=event.fault_class, covers=event.covers)
     for mode in (Mode.AUTO, Mode.APPROVE):
         made = decide(hot, under=acting("krea", mode))
         assert (made.action, made.mark, made.mark_after_approval) == (Action.ACT, True, False)
