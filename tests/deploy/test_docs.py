@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,3 +71,11 @@ def test_named_commands_exist(page: Path) -> None:
     code = re.findall(r"```.*?```|`[^`\n]+`(?:, `[^`\n]+`)*", page.read_text(encoding="utf-8"), re.DOTALL)
     for name in (name for part in code for name in named_commands(part)):
         assert name in known, f"{page.name}: medevac {name} is no command"
+
+
+def test_every_dependency_is_explained() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    explained = (ROOT / "docs" / "decisions" / "0003-dependencies.md").read_text(encoding="utf-8")
+    for wanted in [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]:
+        name = re.split(r"[\[<>=;]", wanted)[0].removeprefix("types-")
+        assert re.search(rf"\b{re.escape(name)}\b", explained), f"{name}: say what it is for and why this one"

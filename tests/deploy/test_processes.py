@@ -22,11 +22,10 @@ from tests.deploy.compose import ROOT, load
 from tests.deploy.servers import (
     free_port,
     make_secrets,
-    postgres,
-    postgres_programs,
     temporal_dev_server,
     wait_until,
 )
+from tests.integration.storage import postgres
 
 BIN = Path(sys.executable).parent
 SERVICES: dict[str, Any] = load()["services"]
@@ -39,7 +38,8 @@ class Site:
 
     folder: Path
     secrets: dict[str, str]
-    postgres: tuple[Path, int]
+    postgres: dict[str, str]
+    """How psql finds the server as its superuser."""
     temporal: str
 
     def environment(self, service: str) -> dict[str, str]:
@@ -68,33 +68,27 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    programs = postgres_programs()
-    if programs is None:
-        pytest.skip("no PostgreSQL server is installed (Debian and Ubuntu: apt-get install postgresql)")
+    if why := postgres.missing():
+        pytest.skip(why)
     folder = tmp_path_factory.mktemp("site")
     secrets = make_secrets(folder / "secrets")
-    with postgres(programs, secrets["postgres_password"]) as server, temporal_dev_server(folder) as temporal:
+    with postgres.server(superuser="postgres") as server, temporal_dev_server(folder) as temporal:
+        found = psycopg.conninfo.conninfo_to_dict(server)
         url = folder / "secrets" / "medevac_database_url"
         url.chmod(0o644)
-        url.write_text(secrets["medevac_database_url"].replace("postgres:5432", f"127.0.0.1:{server[1]}"))
+        url.write_text(secrets["medevac_database_url"].replace("postgres:5432", f"{found['host']}:{found['port']}"))
         config = (ROOT / "deploy" / "medevac.yaml").read_text(encoding="utf-8")
         (folder / "medevac.yaml").write_text(config.replace("/run/secrets", str(folder / "secrets")))
-        yield Site(folder, secrets, server, temporal)
+        psql = {"PGHOST": "host", "PGPORT": "port", "PGPASSWORD": "password", "POSTGRES_USER": "user"}
+        yield Site(folder, secrets, {name: str(found[key]) for name, key in psql.items()}, temporal)
 
 
 @pytest.fixture(scope="module")
 def prepared(site: Site) -> Site:
     """As `depends_on` has it: databases, then the jobs. Each job may be run again."""
-    socket_folder, port = site.postgres
     script = subprocess.run(
         ["sh", ROOT / "deploy" / "postgres" / "10-databases.sh"],
-        env={
-            "PATH": os.environ["PATH"],
-            "PGHOST": str(socket_folder),
-            "PGPORT": str(port),
-            "POSTGRES_USER": "postgres",
-            "SECRETS": str(site.folder / "secrets"),
-        },
+        env={**site.postgres, "PATH": os.environ["PATH"], "SECRETS": str(site.folder / "secrets")},
         capture_output=True,
         text=True,
         check=False,
@@ -109,7 +103,7 @@ def prepared(site: Site) -> Site:
 def connect(site: Site, user: str, database: str) -> psycopg.Connection[Any]:
     return psycopg.connect(
         host="127.0.0.1",
-        port=site.postgres[1],
+        port=int(site.postgres["PGPORT"]),
         user=user,
         password=site.secrets[f"{user}_db_password"],
         dbname=database,
