@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-import click
 import typer
 
 from worker.cli import payloads, people, policy, processes
@@ -25,19 +24,12 @@ app.add_typer(policy.app, name="policy")
 
 
 def run(arguments: Sequence[str]) -> int:
+    """The exit status. Anything unexpected propagates with its traceback."""
     try:
-        code = app(list(arguments), standalone_mode=False)
+        app(list(arguments))
     except Failed as error:
         print(f"medevac: {error}", file=sys.stderr)
         return error.code
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message())
-        return 2
-    except click.ClickException as error:
-        error.show()
-        return 2
-    except click.exceptions.Exit as error:
-        return error.exit_code
-    except click.Abort:
-        return 130
-    return code if isinstance(code, int) else 0
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+    return 0

@@ -30,10 +30,8 @@ def parse(files: Files, source: Source = None, headers: Headers = None, exit_cod
     """
     import json
 
-    from medevac.events.normal import normal
-
+    from medevac.events.normal import normal_form, read
     from medevac.events.parsing import ParseError
-    from medevac.events.registry import read
 
     refused = False
     for file in files:
