@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from temporalio import activity
 from temporalio.client import Client
@@ -14,12 +13,10 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from activities import signatures as sig
 from activities.clock import Clock, utcnow
 from activities.failures import unreadable, waits
+from activities.storage.ledger import Ledger
 from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalState, ApprovalView
 from medevac.incident import Outcome, StepResult
-
-if TYPE_CHECKING:
-    from activities.storage.ledger import Ledger
 
 CALL_S = 2.0
 APPROVAL = "approval"

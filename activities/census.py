@@ -6,16 +6,13 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
 from activities.failures import Bounded
 from activities.ports import Cluster, Unreadable
 from activities.registry import Registry
+from activities.storage.policies import Policies
 from medevac.fleet.census import Census
 from medevac.policy.policy import Policy
-
-if TYPE_CHECKING:
-    from activities.storage.policies import Policies
 
 FRESH_S = 5.0
 SPARE_LABEL = "medevac.dev/spare"

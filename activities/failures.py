@@ -79,7 +79,7 @@ class Bounded:
     The call itself runs on to its own time-out, so it must be one that may happen late (an upsert, a read).
     """
 
-    def __init__(self, workers: int = 8) -> None:
+    def __init__(self, workers: int = 32) -> None:
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="bounded")
 
     def start(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:

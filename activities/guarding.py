@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 from temporalio import activity
 
@@ -11,13 +10,11 @@ from activities import signatures as sig
 from activities.census import CensusTaker
 from activities.clock import Clock, utcnow
 from activities.failures import PROTECTIVE_BUDGET_S, Bounded, redact, unreadable, waits
+from activities.guard.store import GuardStore
+from activities.storage.ledger import Ledger
 from medevac.fleet.census import Census
 from medevac.fleet.lease import Ask, Granted, LeaseRequest
 from medevac.incident import Outcome, StepResult
-
-if TYPE_CHECKING:
-    from activities.guard.store import GuardStore
-    from activities.storage.ledger import Ledger
 
 REMEMBERED = 10_000
 

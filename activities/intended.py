@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from temporalio import activity
 
 from activities.clock import Clock, utcnow
 from activities.failures import PROTECTIVE_BUDGET_S, Bounded, redact, unreadable, waits
 from activities.ports import NotSent, Unclear, Unreadable
+from activities.storage.ledger import Ledger
 from medevac.incident import Line, StepKey
-
-if TYPE_CHECKING:
-    from activities.storage.ledger import Ledger
 
 Ref = TypeVar("Ref")
 

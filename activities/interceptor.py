@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import JsonValue
 from temporalio import activity
@@ -19,10 +19,8 @@ from activities import signatures as sig
 from activities.clock import Clock, utcnow
 from activities.failures import PROTECTIVE_BUDGET_S, Bounded, redact, unreadable, waits
 from activities.ports import CheckResult
+from activities.storage.ledger import Ledger
 from medevac.incident import IncidentView, Outcome, StepKey, StepResult
-
-if TYPE_CHECKING:
-    from activities.storage.ledger import Ledger
 
 NEED_THE_LEDGER = frozenset(a.name for a in (sig.ACQUIRE, sig.EVACUATE, sig.ACT, sig.TICKET))
 """Destroys, or can't be undone: begins only once the ledger has its beginning. The others never wait for it."""

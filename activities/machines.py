@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from pydantic import JsonValue
 from temporalio import activity
@@ -19,12 +19,10 @@ from activities.ports import Cluster, MachineState, NotSent, Unclear, Unreadable
 from activities.precondition import Look
 from activities.proof import World, another_machine, missing
 from activities.registry import NotConfigured, Registry
+from activities.storage.intents import Intent, Intents
+from activities.storage.ledger import Ledger
 from medevac.fleet.node import Identity, Machine, Node
 from medevac.incident import Outcome, StepKey, StepResult
-
-if TYPE_CHECKING:
-    from activities.storage.intents import Intent, Intents
-    from activities.storage.ledger import Ledger
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from temporalio import activity
 
@@ -13,15 +13,13 @@ from activities import signatures as sig
 from activities.census import CensusTaker
 from activities.clock import Clock, utcnow
 from activities.failures import Bounded, redact, unreadable, waits
+from activities.guard.store import GuardStore
 from activities.ports import NotSent
 from activities.registry import NotConfigured, Registry
 from medevac.fleet.census import Census
 from medevac.fleet.lease import Ask, LeaseAnswer, LeaseRequest, Waiting
 from medevac.fleet.node import Node
 from medevac.incident import Outcome, StepResult
-
-if TYPE_CHECKING:
-    from activities.guard.store import GuardStore
 
 GUARD_S = 1.0
 PATIENT_ATTEMPTS = 2

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from temporalio import activity
 
@@ -14,25 +15,29 @@ from activities.clock import Clock, utcnow
 from activities.failures import Bounded, redact, unreadable
 from activities.ports import Unreadable
 from activities.registry import NotConfigured, Registry
+from activities.storage.ledger import Ledger
+from activities.storage.policies import Policies
 from medevac.faults.classes import Covers
 from medevac.fleet.node import Capability, Node, Workload
 from medevac.policy.active import PolicyVersion, acting_since
 from medevac.policy.loading import PolicyError
-from medevac.policy.plan import Action, History, Plan
+from medevac.policy.plan import History, Plan
 from medevac.policy.planner import Context, plan
-
-if TYPE_CHECKING:
-    from activities.storage.ledger import Ledger
-    from activities.storage.policies import Policies
 
 T = TypeVar("T")
 
 READ_S = 1.0
 READS = 3
-LOOK_AGAIN_S = 15.0
-"""How soon a node is looked at again that couldn't be read."""
 ADOPTED = "adopted by "
 """How the note begins that hands older trouble on a node to medevac."""
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    node: Node | None = None
+    workloads: tuple[Workload, ...] = ()
+    covers: frozenset[Covers] = frozenset()
+    unreadable: str = ""
 
 
 class PlanActivities:
@@ -51,59 +56,56 @@ class PlanActivities:
         self._census = census
         self._bounded = bounded
         self._clock = clock
-        self._since: tuple[PolicyVersion, list[PolicyVersion]] | None = None
+        self._applied: tuple[PolicyVersion, list[PolicyVersion]] | None = None
 
     @activity.defn(name=sig.PLAN.name, no_thread_cancel_exception=True)
     def plan(self, request: sig.PlanRequest) -> Plan:
         """A plan comes out also where the node can't be read: it says so and looks again."""
         now = self._clock()
         version = self._stored("the policy", self._policies.active)
-        node, work, covers, trouble = self._world(request)
+        world = self._world(request)
+        node = world.node
         placed = version.policy.place(node) if node else None
         pool = placed.pool if placed else None
         history = self._stored("the ledger", lambda: self._history(request, placed, now))
         since = self._stored("the policy", lambda: self._acting_since(version, pool)) if pool else None
-        decided = plan(
+        return plan(
             Context(
                 incident=request.incident,
                 n=request.n,
                 cluster=request.cluster,
                 node_name=request.node,
                 node=node,
-                unreadable=trouble,
-                workloads=work,
+                unreadable=world.unreadable,
+                workloads=world.workloads,
                 faults=request.faults,
                 history=history,
                 opened_at=request.opened_at,
                 asked_rungs=request.asked_rungs,
                 failed=request.failed,
                 hand_over=request.hand_over,
-                check_covers=covers,
+                check_covers=world.covers,
                 acting_since=since,
                 adopted=bool(since and request.opened_at < since and self._adopted(request, since)),
             ),
             version,
             now,
         )
-        if trouble and decided.action in (Action.OBSERVE, Action.ACT):
-            again = {"action": Action.WATCH, "watch_s": LOOK_AGAIN_S, "mark": False}
-            return Plan.model_validate({name: getattr(decided, name) for name in Plan.model_fields} | again)
-        return decided
 
-    def _world(self, request: sig.PlanRequest) -> tuple[Node | None, tuple[Workload, ...], frozenset[Covers], str]:
+    def _world(self, request: sig.PlanRequest) -> _World:
         """Node, its work, and what checks of it prove; or why they can't be read."""
         try:
             cluster = self._registry.cluster(request.cluster)
             node = self._read(lambda: cluster.node(request.node))
             if node is None:
-                return None, (), frozenset(), ""
+                return _World()
             work = tuple(self._read(lambda: cluster.workloads(node.name)))
             covers = self._read(lambda: self._registry.checks(request.cluster).covers(node))
-            return self._capable(node), work, covers, ""
+            return _World(self._capable(node), work, covers)
         except NotConfigured as error:
-            return None, (), frozenset(), str(error)
+            return _World(unreadable=str(error))
         except Exception as error:
-            return None, (), frozenset(), f"node {request.node} can't be read: {redact(str(error), 200)}"
+            return _World(unreadable=f"node {request.node} can't be read: {redact(str(error), 200)}")
 
     def _read(self, read: Callable[[], T]) -> T:
         """A hiccup isn't worth a plan of its own; an outage is."""
@@ -133,15 +135,9 @@ class PlanActivities:
         return known.model_copy(update={"spares": self._census.spares(request.cluster, pool)})
 
     def _acting_since(self, active: PolicyVersion, pool: str | None) -> datetime | None:
-        if self._since is None or self._since[0] != active:
-            self._since = (
-                active,
-                sorted(
-                    (version for version in self._policies.list() if _readable(version)),
-                    key=lambda version: version.applied_at,
-                ),
-            )
-        return acting_since(self._since[1], pool or "")
+        if self._applied is None or self._applied[0] != active:
+            self._applied = active, [version for version in self._policies.applied() if _readable(version)]
+        return acting_since(self._applied[1], pool or "")
 
     def _adopted(self, request: sig.PlanRequest, since: datetime) -> bool:
         notes = self._ledger.notes(request.cluster, request.node, since)
@@ -155,7 +151,7 @@ class PlanActivities:
 
 
 def _readable(version: PolicyVersion) -> bool:
-    """An old text that this release can't parse is not in force, and let nothing act that the newer ones don't."""
+    """An old text that this release can't read is not in force, and must not stop the present one."""
     try:
         return bool(version.policy)
     except PolicyError:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from activities.clock import Clock, utcnow
 from activities.failures import UNREADABLE_RETRY_S, Refused, unreadable, waits
+from activities.guard.store import GuardStore
 from activities.registry import NotConfigured, Registry
 from activities.signatures import Precondition
+from activities.storage.fences import Fences
+from activities.storage.ledger import Ledger
 from medevac.fleet.node import Node
-
-if TYPE_CHECKING:
-    from activities.guard.store import GuardStore
-    from activities.storage.fences import Fences
-    from activities.storage.ledger import Ledger
 
 FENCE_RETRY_S = 1.0
 """How soon a fenced step looks again; a thaw resumes within it and the fence's own second."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from temporalio import activity
 
 from activities import signatures as sig
+from activities.storage.ledger import Ledger
 from medevac.incident import Line
 from medevac.policy.plan import Latch
-
-if TYPE_CHECKING:
-    from activities.storage.ledger import Ledger
 
 
 class RecordingActivities:

@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 from temporalio.testing import ActivityEnvironment
 
 from activities import signatures as sig
+from activities.census import CensusTaker
 from activities.failures import Bounded
+from activities.guard.store import GuardStore
 from activities.intended import SendOnce
 from activities.ports import Mark, Verb
 from activities.precondition import Look
@@ -20,10 +22,12 @@ from activities.storage.database import Database
 from activities.storage.fences import Fences
 from activities.storage.intents import Intents
 from activities.storage.ledger import Ledger
+from activities.storage.policies import Policies
 from medevac.faults.classes import FaultClass
-from medevac.fleet.lease import LeaseRef
+from medevac.fleet.lease import Granted, LeaseRef, LeaseRequest
 from medevac.fleet.node import Node
 from medevac.incident import IncidentView, State, StepKey
+from medevac.policy.loading import preset
 from medevac.policy.plan import Drain, Rung
 from simulation.build import Parts, parts
 from simulation.layout import TEST, Layout
@@ -32,23 +36,6 @@ from simulation.world import World
 T = TypeVar("T")
 INCIDENT = "inc-1"
 CLUSTER = "sim-a"
-
-
-class FakeGuard:
-    """Leases by word of the test."""
-
-    def __init__(self) -> None:
-        self.why_not: str | None = None
-        self.broken = False
-        self.renewed = 0
-
-    def renew(self, ref: LeaseRef, now: datetime) -> None:
-        self.renewed += 1
-
-    def check(self, ref: LeaseRef, now: datetime) -> str | None:
-        if self.broken:
-            raise OSError("connection to postgresql://ledger:hunter2@db/ledger lost")
-        return self.why_not
 
 
 class House:
@@ -62,8 +49,13 @@ class House:
         self.ledger = Ledger(self.db)
         self.intents = Intents(self.db)
         self.fences = Fences(self.db)
-        self.guard: Any = FakeGuard()
-        self.bounded = Bounded(2)
+        self.policies = Policies(self.db)
+        self.policies.activate(
+            self.policies.propose(preset("demo"), "test", datetime.now(UTC)), None, datetime.now(UTC)
+        )
+        self.guard = GuardStore(self.db, self.policies)
+        self.bounded = Bounded(4)
+        self.lease = LeaseRef(lease_id=INCIDENT, epoch=0)
         self.registry = Registry(
             clusters=self.parts.clusters,
             providers=self.parts.providers,
@@ -73,6 +65,7 @@ class House:
         )
         self.look = Look(self.registry, self.ledger, self.guard, self.fences)
         self.once = SendOnce(self.ledger, self.bounded)
+        self.census = CensusTaker(self.registry, self.policies, self.bounded, fresh_s=0.0)
 
     def close(self) -> None:
         self.bounded.close()
@@ -107,11 +100,31 @@ class House:
         return found
 
     def marked(self, node: Node) -> Node:
-        """Marked by our incident, which the ledger knows."""
+        """Marked and leased by our incident, which the ledger knows."""
         mark = Mark(incident=INCIDENT, code="xid-79", faults=("xid/79",), reason="test")
         self.registry.cluster(CLUSTER).mark(node.name, mark)
         self.ledger.upsert_incident(self.view(node))
+        answer = self.guard.acquire(self.lease_request(node), datetime.now(UTC), self.census.take(CLUSTER, 5))
+        assert isinstance(answer, Granted), answer
+        self.lease = LeaseRef(lease_id=answer.lease_id, epoch=answer.epoch)
         return self.node(node.name)
+
+    def lease_request(self, node: Node, **changes: Any) -> LeaseRequest:
+        given: dict[str, Any] = {
+            "lease_id": INCIDENT,
+            "incident": INCIDENT,
+            "workflow_id": f"node/{CLUSTER}/{node.name}",
+            "cluster": CLUSTER,
+            "node": node.name,
+            "pool": node.pool,
+            "domains": node.domains,
+            "fault": "xid/79",
+            "fault_class": FaultClass.CRITICAL,
+            "plan_hash": "abc",
+            "asked_at": datetime.now(UTC),
+            "job_running": False,
+        }
+        return LeaseRequest(**(given | changes))
 
     def view(self, node: Node, **changes: Any) -> IncidentView:
         now = datetime.now(UTC)
@@ -136,7 +149,7 @@ class House:
             "node": node.name,
             "provider": node.machine.provider,
             "identity": node.identity,
-            "lease": LeaseRef(lease_id=INCIDENT, epoch=1),
+            "lease": self.lease,
             "plan_hash": "abc",
             "scopes": node.domains,
         }

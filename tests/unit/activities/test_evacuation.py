@@ -17,7 +17,7 @@ from medevac.fleet.node import Node, Workload
 from medevac.incident import Outcome
 from medevac.policy.plan import Drain
 from simulation.hazards import Behaviour, Effect, Manner, Read
-from tests.unit.activities.house import CLUSTER, House, environment, run
+from tests.unit.activities.house import CLUSTER, INCIDENT, House, environment, run
 
 
 @pytest.fixture
@@ -111,14 +111,12 @@ def test_a_look_is_fresh_before_each_call(house: House, monkeypatch: pytest.Monk
         assert len(looks) == expected
 
 
-def test_a_lost_lease_stops_it(
-    house: House, drains: EvacuationActivities, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_lease_stops_it(house: House, drains: EvacuationActivities, monkeypatch: pytest.MonkeyPatch) -> None:
     node = house.marked(house.busy_node())
-    on_each_eviction(house, monkeypatch, lambda: setattr(house.guard, "why_not", "it expired"))
+    on_each_eviction(house, monkeypatch, lambda: house.guard.release(INCIDENT, datetime.now(UTC)))
     result = run(drains.evacuate, house.evacuate_request(node))
     assert result.outcome is Outcome.REFUSED
-    assert "it expired" in result.reason
+    assert "was released" in result.reason
     assert len(evicted(house)) == 1
 
 
@@ -187,9 +185,7 @@ def test_a_cancel_ends_a_wait_for_jobs_at_once(house: House, drains: EvacuationA
     noticed = threading.Event()
     env.on_heartbeat = lambda *_: noticed.set()
     thread = threading.Thread(
-        target=lambda: ended.append(
-            env.run(drains.evacuate, house.evacuate_request(node, Drain.JOB_END, 3600)).outcome
-        )
+        target=lambda: ended.append(env.run(drains.evacuate, house.evacuate_request(node, Drain.JOB_END, 3600)).outcome)
     )
     thread.start()
     assert noticed.wait(5)
@@ -259,7 +255,7 @@ def test_a_workload_that_tolerates_the_mark_must_leave_all_the_same() -> None:
 ])  # fmt: skip
 def test_how_long_a_job_may_keep_its_pods(drain: Drain, workload: Workload | None, free_at_s: float | None) -> None:
     times = Times.of(drain, START, 100, 10)
-    at = [s for s in range(0, 200) if times.may_go(pod(), workload, START + timedelta(seconds=s))]
+    at = [s for s in range(200) if times.may_go(pod(), workload, START + timedelta(seconds=s))]
     assert (at[0] if at else None) == free_at_s
 
 

@@ -169,8 +169,11 @@ def test_refused_when_a_foreign_cordon_appears_but_not_when_the_plan_knew(
 
 
 def test_refused_without_the_lease(house: House, machines: MachineActivities) -> None:
-    house.guard.why_not = "epoch 2 holds it"
-    refused(house, machines, house.act_request(house.marked(house.busy_node())), "epoch 2 holds it")
+    node = house.marked(house.busy_node())
+    older = house.lease.model_copy(update={"epoch": house.lease.epoch - 1})
+    refused(house, machines, house.act_request(node, lease=older), "granted anew")
+    house.guard.release(INCIDENT, datetime.now(UTC))
+    refused(house, machines, house.act_request(node), "was released")
 
 
 def test_refused_when_the_ledger_says_the_incident_ended(house: House, machines: MachineActivities) -> None:
@@ -199,17 +202,23 @@ def test_what_cannot_be_read_counts_as_a_no(
     house.world.script(Read.MACHINE, Manner.UNREADABLE)
     waits(house, machines, act, "provider .* can't be read")
     house.calm()
-    house.guard.broken = True
-    waits(house, machines, act, "the guard can't be read")
-    house.guard.broken = False
 
     def unreadable(*_: object) -> None:
-        raise Unreadable("disk is gone")
+        raise Unreadable("connection to postgresql://ledger:hunter2@db/ledger lost")
 
-    for part, what in ((house.ledger, "the ledger"), (house.fences, "the fences")):
+    for part, method, what in (
+        (house.guard, "check", "guard"),
+        (house.guard, "renew", "guard"),
+        (house.ledger, "incident", "ledger"),
+        (house.fences, "blocking", "fences"),
+        (house.intents, "get", "intents"),
+    ):
         with monkeypatch.context() as patch:
-            patch.setattr(part, "incident" if part is house.ledger else "blocking", unreadable)
-            waits(house, machines, act, f"{what} can't be read")
+            patch.setattr(part, method, unreadable)
+            with pytest.raises(ApplicationError, match=f"the {what} can't be read") as caught:
+                run(machines.act, act)
+            assert "hunter2" not in str(caught.value)
+    assert calls(house, Effect.REBOOT) == 0
     assert run(machines.act, act).outcome is Outcome.DONE
 
 

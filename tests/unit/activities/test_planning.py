@@ -1,0 +1,144 @@
+"""A plan always comes out of what can be read, changes nothing, and never takes an outage for a sick node."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from activities import signatures as sig
+from activities.planning import ADOPTED, PlanActivities
+from activities.ports import Unreadable
+from medevac.events.event import HealthEvent, Kind
+from medevac.faults import catalogue
+from medevac.faults.faultset import FaultSet
+from medevac.fleet.node import Node
+from medevac.incident import End
+from medevac.policy.plan import Action, Latch, Mode, Rung
+from simulation.hazards import Manner, Read
+from tests.unit.activities.house import CLUSTER, INCIDENT, House, run
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def plans(house: House) -> PlanActivities:
+    return PlanActivities(house.registry, house.ledger, house.policies, house.census, house.bounded)
+
+
+def faults(code: str = "xid/79") -> FaultSet:
+    event = HealthEvent(source="kmsg", id="e-1", dedupe_key="k", kind=Kind.FAULT, fault=code)
+    return FaultSet().observe(catalogue.classify(event), NOW).faults
+
+
+def request(node: Node | str, **changes: Any) -> sig.PlanRequest:
+    given: dict[str, Any] = {
+        "incident": INCIDENT,
+        "n": 1,
+        "cluster": CLUSTER,
+        "node": node if isinstance(node, str) else node.name,
+        "faults": faults(),
+        "opened_at": datetime.now(UTC),
+    }
+    return sig.PlanRequest(**(given | changes))
+
+
+def test_a_sick_node_gets_a_plan_with_its_identity_and_the_active_policy(house: House, plans: PlanActivities) -> None:
+    node = house.busy_node("ironworks")
+    effects = len(house.world.effects())
+    plan = run(plans.plan, request(node))
+    active = house.policies.active()
+    assert plan.action is Action.ACT
+    assert plan.rung is Rung.REBOOT
+    assert plan.identity == node.identity
+    assert (plan.policy_version, plan.policy_hash) == (active.version, active.hash)
+    assert plan.covers
+    assert len(house.world.effects()) == effects, "a decision touched the world"
+
+
+def test_workers_take_the_policy_from_the_ledger_at_each_plan(house: House, plans: PlanActivities) -> None:
+    node = house.busy_node("ironworks")
+    assert run(plans.plan, request(node)).action is Action.ACT
+    text = house.policies.active().text.replace("mode: auto", "mode: observe")
+    house.policies.activate(house.policies.propose(text, "ada", NOW), "bob", datetime.now(UTC))
+    plan = run(plans.plan, request(node))
+    assert (plan.action, plan.mode) == (Action.OBSERVE, Mode.OBSERVE)
+    assert plan.would
+
+
+def test_an_outage_of_the_cluster_is_looked_at_again_soon(house: House, plans: PlanActivities) -> None:
+    node = house.busy_node()
+    house.world.script(Read.NODE, Manner.UNREADABLE, times=None)
+    for begun in ((), (Rung.REBOOT,)):
+        plan = run(plans.plan, request(node, asked_rungs=begun))
+        assert plan.action is Action.WATCH
+        assert not plan.mark
+        assert plan.watch_s > 0
+        assert "can't be read" in " ".join(plan.reasons)
+    assert run(plans.plan, request(node, hand_over="a veto")).action is Action.HAND_OVER
+
+
+def test_a_hiccup_is_no_outage(house: House, plans: PlanActivities, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = house.busy_node("ironworks")
+    cluster = house.registry.cluster(CLUSTER)
+    read, hiccups = cluster.node, iter([True, True])
+
+    def sometimes(name: str) -> Node | None:
+        if next(hiccups, False):
+            raise Unreadable("connection reset")
+        return read(name)
+
+    monkeypatch.setattr(cluster, "node", sometimes)
+    assert run(plans.plan, request(node)).action is Action.ACT
+
+
+def test_an_unknown_node_or_cluster_touches_nothing(house: House, plans: PlanActivities) -> None:
+    for asked in (request("gone"), request("gone", cluster="nowhere")):
+        plan = run(plans.plan, asked)
+        assert plan.action in (Action.OBSERVE, Action.WATCH)
+        assert plan.mode is Mode.OBSERVE
+        assert not plan.mark
+
+
+def test_work_that_cannot_be_read_is_not_taken_for_none(house: House, plans: PlanActivities) -> None:
+    node = house.busy_node()
+    house.world.script(Read.PODS, Manner.UNREADABLE, times=None)
+    assert run(plans.plan, request(node)).action is Action.WATCH
+
+
+def test_no_plan_without_ledger_or_policy(house: House, plans: PlanActivities, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dead(*_: object, **__: object) -> None:
+        raise Unreadable("postgresql://ledger:hunter2@db is down")
+
+    for part, method in ((house.ledger, "history"), (house.policies, "active")):
+        with monkeypatch.context() as patch:
+            patch.setattr(part, method, dead)
+            with pytest.raises(ApplicationError, match="can't be read") as caught:
+                run(plans.plan, request(house.busy_node()))
+            assert "hunter2" not in str(caught.value)
+            assert not caught.value.non_retryable
+
+
+def test_the_past_comes_from_the_ledger(house: House, plans: PlanActivities) -> None:
+    node = house.busy_node("ironworks")
+    latch = Latch(why="not today", faults=("xid/79",), by="ada", until=datetime.now(UTC) + timedelta(hours=1))
+    house.ledger.add_latch("inc-0", node.machine.id, latch)
+    plan = run(plans.plan, request(node))
+    assert plan.action is Action.HAND_OVER
+    assert "ada" in plan.reasons[0]
+
+
+def test_an_incident_that_the_ledger_says_is_over_is_withdrawn(house: House, plans: PlanActivities) -> None:
+    node = house.busy_node()
+    house.ledger.upsert_incident(house.view(node, end=End.RETURNED))
+    assert run(plans.plan, request(node)).action is Action.WITHDRAW
+
+
+def test_trouble_older_than_the_mode_waits_until_it_is_adopted(house: House, plans: PlanActivities) -> None:
+    node = house.busy_node("ironworks")
+    old = request(node, opened_at=NOW - timedelta(days=1))
+    assert run(plans.plan, old).action is Action.OBSERVE
+    house.ledger.note(CLUSTER, node.name, f"{ADOPTED}ada: take it", datetime.now(UTC))
+    assert run(plans.plan, old).action is Action.ACT
