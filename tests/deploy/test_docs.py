@@ -4,6 +4,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,6 @@ def test_named_commands_exist(page: Path) -> None:
 def test_every_dependency_is_explained() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     explained = (ROOT / "docs" / "decisions" / "0003-dependencies.md").read_text(encoding="utf-8")
-    for wanted in [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]:
+    for wanted in chain(project["dependencies"], *project["optional-dependencies"].values()):
         name = re.split(r"[\[<>=;]", wanted)[0].removeprefix("types-")
         assert re.search(rf"\b{re.escape(name)}\b", explained), f"{name}: say what it is for and why this one"
