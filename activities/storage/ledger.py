@@ -13,7 +13,7 @@ from activities.storage.database import Database
 from activities.storage.fences import read_active
 from activities.storage.intents import attempts, machine_key
 from activities.storage.seen import SeenEvent
-from activities.storage.statements import insert, put_if_absent
+from activities.storage.statements import insert, put_if_absent, took
 from activities.storage.tables import approvals, incidents, latches, lines, notes, successors
 from medevac.approvals.approval import ApprovalState, ApprovalView
 from medevac.events.event import HealthEvent
@@ -274,7 +274,7 @@ class Ledger:
                 set_={name: statement.excluded[name] for name in row if name != "id"},
                 where=sa.and_(approvals.c.state == ApprovalState.PENDING, approvals.c.rev <= statement.excluded.rev),
             )
-            return bool(connection.execute(statement).rowcount)
+            return took(connection, statement)
 
     def approval(self, id: str) -> ApprovalView | None:
         with self._db.reading() as connection:
@@ -320,7 +320,7 @@ def _upsert(connection: Connection, view: IncidentView) -> bool:
         set_={name: statement.excluded[name] for name in row if name != "id"},
         where=incidents.c.rev <= statement.excluded.rev,
     )
-    return bool(connection.execute(statement).rowcount)
+    return took(connection, statement)
 
 
 def _view(row: sa.Row[tuple[object, ...]]) -> IncidentView:

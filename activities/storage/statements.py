@@ -17,7 +17,12 @@ def insert(connection: Connection, table: sa.Table) -> Any:
 
 def put_if_absent(connection: Connection, table: sa.Table, values: dict[str, Any]) -> bool:
     """True when the row was new."""
-    return connection.execute(insert(connection, table).values(**values).on_conflict_do_nothing()).rowcount == 1
+    return took(connection, insert(connection, table).values(**values).on_conflict_do_nothing())
+
+
+def took(connection: Connection, statement: Any) -> bool:
+    """Whether an insert wrote its row. (Its row count isn't kept on PostgreSQL.)"""
+    return connection.execute(statement.returning(sa.literal(1))).first() is not None
 
 
 def put(connection: Connection, table: sa.Table, rows: Iterable[dict[str, Any]]) -> None:

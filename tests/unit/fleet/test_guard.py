@@ -237,6 +237,25 @@ def test_who_waits_for_others_outages_keeps_nobody_waiting() -> None:
     granted(fleet.acquire("n1"))
 
 
+def test_two_domains_cannot_refuse_the_first_in_line_by_turns() -> None:
+    limits = ROOMY.model_copy(update={"at_once": {"rack": Share(count=1), "pool": Share(count=1)}})
+    same_rack = [node(i, pool="other", racks=1) for i in range(10, 20)]
+    same_pool = [node(i, pool="train", racks=100) for i in range(20, 30)]
+    fleet = Fleet([node(0, pool="train", racks=1), *same_rack, *same_pool], limits)
+    yes = Approved("fleet-1", fleet_wide=True)
+    for holder in ("n10", "n20"):
+        granted(fleet.ask(fleet.request(holder), yes))
+    first = fleet.request("n0")
+    waiting(fleet.ask(first, yes))
+    for i in range(1, 8):
+        for freed, next_one in ((f"n{19 + i}", f"n{20 + i}"), (f"n{9 + i}", f"n{10 + i}")):
+            fleet.later(10)
+            fleet.release(f"i-c-{freed}")
+            fleet.ask(first, yes)
+            fleet.ask(fleet.request(next_one), yes)
+    assert "c/n0" in fleet.disrupted()
+
+
 def test_giving_back_wakes_who_waited_for_that_domain() -> None:
     fleet = Fleet.of(100)
     fleet.acquire("n0", fault_class=PLANNED)

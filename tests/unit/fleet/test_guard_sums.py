@@ -190,13 +190,19 @@ def test_the_rate_breaker_takes_two_people_to_close() -> None:
     fleet = Fleet.of(100)
     runaway(fleet)
     assert "breaker c/critical is open" in waiting(fleet.acquire("n1", incident="next")).reason
-    fleet.later(86_400)
-    waiting(fleet.acquire("n1", incident="next"))
     for by, closed in (("ann", False), ("ann", False), ("bob", True)):
         fleet.state, breaker = fleet.guard.close_breaker(fleet.state, "c", "critical", by, fleet.now)
         assert breaker is not None
         assert (breaker.closed_at is not None) is closed
     granted(fleet.acquire("n1", incident="next"))
+
+
+def test_the_rate_breaker_never_closes_by_itself() -> None:
+    fleet = Fleet.of(100)
+    runaway(fleet)
+    waiting(fleet.acquire("n1"))
+    fleet.later(86_400)
+    waiting(fleet.acquire("n1"))
 
 
 def test_a_breaker_is_of_one_class_and_cluster() -> None:

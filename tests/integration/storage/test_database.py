@@ -1,0 +1,148 @@
+"""Migrations, transactions and what happens when the database can't be reached."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from activities.ports import Unreadable
+from activities.storage.database import Database, SchemaError
+from activities.storage.ledger import Ledger
+from activities.storage.tables import metadata, notes
+from tests.unit.fleet.fleet import T0
+
+
+def test_the_migrations_make_the_tables_that_the_code_knows(db: Database) -> None:
+    with db.transaction() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_check_says_what_to_run(url: str) -> None:
+    database = Database(url)
+    with pytest.raises(SchemaError, match="run `medevac setup`"):
+        database.check()
+    with pytest.raises(Unreadable, match="run `medevac setup`"):
+        Ledger(database).incidents()
+    database.upgrade()
+    database.check()
+    database.close()
+
+
+def test_check_refuses_a_schema_of_another_version(db: Database) -> None:
+    with db.transaction() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(SchemaError, match="9999"):
+        db.check()
+
+
+def test_two_processes_may_upgrade_at_once(url: str) -> None:
+    databases = [Database(url) for _ in range(3)]
+    errors: list[BaseException] = []
+
+    def upgrade(database: Database) -> None:
+        try:
+            database.upgrade()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=upgrade, args=(database,)) for database in databases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    databases[0].check()
+    for database in databases:
+        database.close()
+
+
+def test_a_failed_transaction_leaves_nothing(db: Database) -> None:
+    def half() -> None:
+        with db.transaction() as connection:
+            connection.execute(sa.insert(notes).values(cluster="c", node="n", at=T0, text="half", digest="d"))
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        half()
+    assert Ledger(db).notes("c", "n", T0) == []
+
+
+def test_a_locked_database_is_unreadable_within_the_time_out(db: Database, url: str) -> None:
+    impatient = Database(url, timeout_s=0.3)
+    ledger = Ledger(impatient)
+    with db.transaction() as connection:
+        # On SQLite the transaction alone holds the file; PostgreSQL locks what is named.
+        if db.dialect == "postgresql":
+            connection.execute(sa.text("LOCK TABLE notes IN ACCESS EXCLUSIVE MODE"))
+        with pytest.raises(Unreadable) as raised:
+            ledger.note("c", "n", "text", T0)
+    assert "\n" not in str(raised.value)
+    ledger.note("c", "n", "text", T0)
+    impatient.close()
+
+
+def test_a_writer_never_keeps_a_reader_waiting(db: Database) -> None:
+    with db.transaction() as connection:
+        connection.execute(sa.insert(notes).values(cluster="c", node="n", at=T0, text="x", digest="d"))
+        assert Ledger(db).notes("c", "n", T0) == []
+    assert len(Ledger(db).notes("c", "n", T0)) == 1
+
+
+@pytest.mark.postgres
+def test_neither_errors_nor_names_hold_the_password(postgres_url: str) -> None:
+    for wrong in (
+        postgres_url.rsplit("/", 1)[0] + "/nowhere",
+        postgres_url.replace("s3cret%2Fpw", "wr0ng%2Fpw"),
+        "postgresql://medevac:s3cret%2Fpw@127.0.0.1:1/postgres",
+    ):
+        database = Database(wrong, timeout_s=1)
+        with pytest.raises(Unreadable) as raised:
+            Ledger(database).incidents()
+        said = f"{raised.value} {raised.value.__cause__} {raised.value.__context__!r} {database.name}"
+        assert "\n" not in str(raised.value)
+        assert not any(secret in said for secret in ("s3cret", "wr0ng"))
+        assert "medevac" in database.name
+        database.close()
+
+
+@pytest.mark.postgres
+def test_a_statement_that_takes_too_long_is_given_up(postgres_url: str) -> None:
+    database = Database(postgres_url, timeout_s=0.3)
+    with pytest.raises(Unreadable, match="statement timeout"), database.reading() as connection:
+        connection.execute(sa.text("SELECT pg_sleep(5)"))
+    with database.reading() as connection:
+        assert connection.execute(sa.text("SELECT 1")).scalar() == 1
+    database.close()
+
+
+@pytest.mark.postgres
+def test_a_connection_that_the_server_dropped_is_replaced(postgres_url: str) -> None:
+    database, other = Database(postgres_url), Database(postgres_url)
+    with database.reading() as connection:
+        pid = connection.execute(sa.text("SELECT pg_backend_pid()")).scalar()
+    with other.reading() as connection:
+        connection.execute(sa.text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+    with database.reading() as connection:
+        assert connection.execute(sa.text("SELECT 1")).scalar() == 1
+    database.close()
+    other.close()
+
+
+def test_an_unreachable_folder_is_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unreadable, match="unable to open database file"):
+        Ledger(Database(f"sqlite:///{tmp_path}/file/ledger.sqlite")).incidents()
+    with pytest.raises(Unreadable):
+        Database(f"sqlite:///{tmp_path}/file/ledger.sqlite").upgrade()
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "mysql://h/d"])
+def test_databases_that_cannot_hold_a_ledger_are_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"sqlite|postgresql"):
+        Database(url)

@@ -1,0 +1,279 @@
+"""Rows that make effects once-only or stop them: intents, fences, dwells, the inbox, policy versions."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from activities.ports import Unreadable, Verb
+from activities.storage import fences as fences_module
+from activities.storage.database import Database
+from activities.storage.dwells import Dwells
+from activities.storage.fences import Fences
+from activities.storage.inbox import Inbox, Item
+from activities.storage.intents import Intent, Intents
+from activities.storage.policies import NoPolicy, Policies
+from medevac.faults.classes import FaultClass
+from medevac.incident import StepKey
+from medevac.policy.loading import PolicyError
+from medevac.policy.plan import Rung
+from tests.integration.storage.racing import in_processes, race
+from tests.unit.fleet.fleet import T0
+
+KEY = StepKey(incident="i1", step="act")
+MINUTE = timedelta(minutes=1)
+
+
+# -- intents ---------------------------------------------------------------------------------------------------
+
+
+def begin(intents: Intents, boot: str = "b1") -> tuple[Intent, bool]:
+    return intents.begin(
+        KEY, Verb.REBOOT, "c", "n1", "m1", boot, Rung.REBOOT, "xid/79", FaultClass.CRITICAL, T0, before={"power": "on"}
+    )
+
+
+def test_a_key_is_begun_once(db: Database) -> None:
+    intents = Intents(db)
+    first, new = begin(intents)
+    assert new
+    assert first.before == {"power": "on"}
+    assert begin(intents, boot="b2") == (first, False)
+    assert intents.get(KEY) == first
+    assert intents.get(StepKey(incident="i1", step="act", n=2)) is None
+
+
+def test_the_first_answer_stays(db: Database) -> None:
+    intents = Intents(db)
+    begin(intents)
+    intents.sent(KEY, {"operation": "op-1"}, T0 + MINUTE)
+    intents.sent(KEY, "unclear", T0 + 2 * MINUTE)
+    intents.void(KEY, "too late", T0 + 3 * MINUTE)
+    found = intents.get(KEY)
+    assert found is not None
+    assert (found.answer, found.sent_at, found.void) == ({"operation": "op-1"}, T0 + MINUTE, False)
+
+
+def test_a_call_that_surely_was_not_made_may_be_begun_anew_by_one(db: Database) -> None:
+    intents = Intents(db)
+    begin(intents)
+    intents.void(KEY, "throttled", T0)
+    found = intents.get(KEY)
+    assert found is not None
+    assert found.void
+    answers = race([lambda: begin(intents) for _ in range(8)])
+    assert [new for _, new in answers].count(True) == 1
+
+
+def test_of_many_threads_one_begins(db: Database) -> None:
+    intents = Intents(db)
+    answers = race([lambda: begin(intents) for _ in range(16)])
+    assert [new for _, new in answers].count(True) == 1
+
+
+def test_of_many_processes_one_begins(db: Database, url: str) -> None:
+    script = """
+import json, sys
+from datetime import UTC, datetime
+from activities.ports import Verb
+from activities.storage.database import Database
+from activities.storage.intents import Intents
+from medevac.faults.classes import FaultClass
+from medevac.incident import StepKey
+from medevac.policy.plan import Rung
+intents, new = Intents(Database(sys.argv[1])), 0
+for n in range(30):
+    key = StepKey(incident="i1", step="act", n=n)
+    now = datetime.now(UTC)
+    new += intents.begin(key, Verb.REBOOT, "c", "n", "m", "b", Rung.REBOOT, "x", FaultClass.CRITICAL, now)[1]
+print(json.dumps(new))
+"""
+    counts = in_processes(script, [[url]] * 3)
+    assert sum(int(str(count)) for count in counts) == 30
+
+
+# -- fences ----------------------------------------------------------------------------------------------------
+
+
+def test_a_freeze_stops_what_stands_in_its_scope(db: Database) -> None:
+    fences = Fences(db)
+    for scope, stops in (
+        ("all", True),
+        ("cluster/c", True),
+        ("cluster/d", False),
+        ("pool/c/train", True),
+        ("pool/c/infer", False),
+        ("provider/aws", True),
+        ("node/c/n1", True),
+        ("node/c/n2", False),
+    ):
+        fences.freeze(scope, "ann", "why", at=T0)
+        fence = fences.blocking("c", "n1", "train", "aws")
+        assert (fence is not None) is stops, scope
+        assert fences.blocking("c", "n1", "train", "aws", edge="mark") is None
+        fences.thaw(scope, "ann", T0)
+        fences.thaw(scope, "bob", T0)
+        assert fences.blocking("c", "n1", "train", "aws") is None
+
+
+def test_thawing_takes_two_people(db: Database) -> None:
+    fences = Fences(db)
+    fences.freeze("all", "ann", "why", at=T0)
+    for _ in range(2):
+        assert not fences.thaw("all", "ann", T0).thawed
+        assert fences.active()[0].thaw_votes == ("ann",)
+    done = fences.thaw("all", "bob", T0)
+    assert (done.thawed, str(done)) == (True, "all is thawed by ann and bob")
+    assert fences.active() == []
+    assert str(fences.thaw("all", "bob", T0)) == "all isn't frozen"
+
+
+def test_a_freeze_again_is_the_same_and_one_with_marks_is_stronger(db: Database) -> None:
+    fences = Fences(db)
+    first = fences.freeze("all", "ann", "why", at=T0)
+    assert fences.freeze("all", "bob", "me too", at=T0) == first
+    stronger = fences.freeze("all", "bob", "marks too", marks=True, at=T0)
+    assert stronger.epoch > first.epoch
+    assert fences.blocking("c", "n", edge="mark") == stronger
+
+
+@pytest.mark.parametrize("scope", ["", "pool/c", "pool//p", "cluster/", "everything", "node/c/n/x"])
+def test_a_scope_that_nothing_stands_in_is_an_error(db: Database, scope: str) -> None:
+    with pytest.raises(ValueError, match="is no scope"):
+        Fences(db).freeze(scope, "ann", "why", at=T0)
+
+
+def test_one_read_serves_a_second_and_no_longer(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(fences_module.time, "monotonic", lambda: clock[0])
+    here, elsewhere = Fences(db), Fences(db)
+    assert here.blocking("c", "n") is None
+    elsewhere.freeze("all", "ann", "why", at=T0)
+    clock[0] += 0.9
+    assert here.blocking("c", "n") is None
+    clock[0] += 0.2
+    assert here.blocking("c", "n") is not None
+
+
+def test_fences_that_cannot_be_read_are_not_absent(url: str) -> None:
+    database = Database(url)  # no schema: every read fails
+    with pytest.raises(Unreadable):
+        Fences(database).blocking("c", "n")
+    database.close()
+
+
+# -- dwells ----------------------------------------------------------------------------------------------------
+
+
+def test_samples_at_once_are_judged_one_after_the_other(db: Database) -> None:
+    dwells = Dwells(db)
+
+    def count(state: dict[str, int] | None) -> tuple[dict[str, int], int]:
+        n = (state or {"n": 0})["n"] + 1
+        return {"n": n}, n
+
+    answers = race([lambda: dwells.update("c", "n", "gpu:0", "temp", count) for _ in range(12)])
+    assert sorted(answers) == list(range(1, 13))
+    assert dwells.update("c", "n", "gpu:1", "temp", count) == 1
+
+
+def test_a_dwell_that_is_over_leaves_no_state(db: Database) -> None:
+    dwells = Dwells(db)
+    dwells.update("c", "n", "gpu:0", "temp", lambda _: ({"n": 1}, None))
+    dwells.update("c", "n", "gpu:0", "temp", lambda _: (None, None))
+    assert dwells.update("c", "n", "gpu:0", "temp", lambda state: (None, state)) is None
+
+
+# -- inbox -----------------------------------------------------------------------------------------------------
+
+
+def test_an_item_is_offered_until_it_is_done(db: Database) -> None:
+    inbox = Inbox(db)
+    items = [Item(key=f"k{i}", at=T0 + i * MINUTE, body={"i": i}) for i in range(3)]
+    assert inbox.put(items) == 3
+    assert inbox.put(items[:1]) == 0
+    first, second = inbox.oldest(2)
+    assert (first.body, second.body) == ({"i": 0}, {"i": 1})
+    assert inbox.waiting() == (3, T0)
+    inbox.done([first.id, second.id])
+    assert [item.key for item in inbox.oldest()] == ["k2"]
+    inbox.done([])
+    inbox.done([inbox.oldest()[0].id])
+    assert inbox.waiting() == (0, None)
+
+
+# -- policies --------------------------------------------------------------------------------------------------
+
+
+def text(name: str) -> str:
+    return f"version: 1\nname: {name}\n"
+
+
+def test_versions_come_into_force_and_go_back(db: Database) -> None:
+    policies = Policies(db)
+    with pytest.raises(NoPolicy, match="policy apply"):
+        policies.active()
+    first = policies.propose(text("one"), "ann", T0)
+    second = policies.propose(text("two"), "bob", T0)
+    with pytest.raises(NoPolicy):
+        policies.active()
+    policies.activate(first, None, T0)
+    active = policies.activate(second, "cid", T0 + MINUTE)
+    assert (active.version, active.author, active.approved_by, active.applied_at) == (second, "bob", "cid", T0 + MINUTE)
+    assert active.policy.name == "two"
+    assert policies.rollback("ann", T0 + 2 * MINUTE).version == first
+    assert policies.active().applied_at == T0 + 2 * MINUTE
+    assert policies.rollback("ann", T0 + 3 * MINUTE).version == second
+    assert [v.version for v in policies.applied()] == [first, second, first, second]
+    assert [v.version for v in policies.list()] == [second, first]
+    assert policies.get(first).policy.name == "one"
+
+
+def test_the_same_text_is_the_same_version(db: Database) -> None:
+    policies = Policies(db)
+    first = policies.propose(text("one"), "ann", T0)
+    assert policies.propose(text("one"), "bob", T0) == first
+    assert policies.get(first).author == "ann"
+
+
+def test_a_wrong_policy_gets_no_version(db: Database) -> None:
+    policies = Policies(db)
+    good = policies.propose(text("one"), "ann", T0)
+    policies.activate(good, None, T0)
+    with pytest.raises(PolicyError):
+        policies.propose("version: 1\nname: two\npoools: {}\n", "ann", T0)
+    assert [v.version for v in policies.list()] == [good]
+    with pytest.raises(NoPolicy, match="no policy version 99"):
+        policies.activate(99, None, T0)
+    assert policies.active().version == good
+
+
+def test_nothing_to_roll_back_to(db: Database) -> None:
+    policies = Policies(db)
+    with pytest.raises(NoPolicy):
+        policies.rollback("ann", T0)
+    policies.activate(policies.propose(text("one"), "ann", T0), None, T0)
+    with pytest.raises(NoPolicy, match="only one"):
+        policies.rollback("ann", T0)
+
+
+def test_readers_see_one_version_or_the_other_while_it_changes(db: Database) -> None:
+    policies = Policies(db)
+    versions = [policies.propose(text(name), "ann", T0) for name in ("one", "two")]
+    policies.activate(versions[0], None, T0)
+    stop = threading.Event()
+    seen: set[str] = set()
+
+    def read() -> None:
+        while not stop.is_set():
+            seen.add(Policies(db).active().policy.name)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for i in range(10):
+        policies.activate(versions[(i + 1) % 2], None, T0)
+    stop.set()
+    reader.join()
+    assert seen <= {"one", "two"}

@@ -1,0 +1,262 @@
+"""Approvals: who may vote, what a vote comes to, and what voids it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from medevac.approvals import tally
+from medevac.approvals.approval import ApprovalRequest, ApprovalState, ApprovalView, Verdict, Vote, Waiter
+from medevac.policy.plan import ApprovalNeed
+
+T0 = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
+END = T0 + timedelta(hours=4)
+NEED = ApprovalNeed(
+    groups=("approver", "capacity-owners"), threshold=2, one_of="capacity-owners", expires_s=14_400, why=()
+)
+ONE = ApprovalNeed(groups=("operator",), threshold=1, expires_s=14_400, why=())
+YES, NO = Verdict.APPROVE, Verdict.REJECT
+
+
+def request(incident: str = "i1", plan: str = "p1", by: str = "medevac", need: ApprovalNeed = NEED) -> ApprovalRequest:
+    return ApprovalRequest(
+        id="a1",
+        title="reboot",
+        need=need,
+        fleet_wide=True,
+        requested_by=by,
+        requested_at=T0,
+        expires_at=END,
+        policy_version=1,
+        waiter=Waiter(
+            incident=incident, workflow_id=f"w-{incident}", cluster="c", node="n", plan_hash=plan, text="reboot n"
+        ),
+    )
+
+
+def question(need: ApprovalNeed = NEED, by: str = "medevac") -> ApprovalView:
+    return tally.join(None, request(need=need, by=by), "approval/a1")
+
+
+def vote(
+    view: ApprovalView,
+    voter: str,
+    verdict: Verdict = YES,
+    groups: tuple[str, ...] = ("approver",),
+    at: datetime = T0,
+    **more: str,
+) -> Vote:
+    values = {"approval": view.id, "shown_hash": view.shown_hash, **more}
+    return Vote(voter=voter, groups=groups, verdict=verdict, via="cli", at=at, **values)
+
+
+def cast(view: ApprovalView, *votes: Vote, now: datetime = T0) -> ApprovalView:
+    for each in votes:
+        assert tally.refusal(view, each, now) is None
+        view, _ = tally.cast(view, each, now)
+    return view
+
+
+def state(view: ApprovalView, now: datetime = T0) -> ApprovalState | None:
+    decided = tally.result(view, now)
+    return None if decided is None else decided.state
+
+
+def test_one_person_is_enough_where_one_is_needed() -> None:
+    view = question(ONE)
+    view, answer = tally.cast(view, vote(view, "ann", groups=("operator",)), T0)
+    assert answer == "approved by ann"
+    decided = tally.result(view, T0)
+    assert decided is not None
+    assert decided.covers == {"i1": "p1"}
+
+
+def test_two_people_one_of_them_an_owner() -> None:
+    view = question()
+    view = cast(view, vote(view, "ann"))
+    assert (
+        tally.status(view, T0)
+        == "recorded 1 of 2; missing: 1 more of approver, capacity-owners and one of capacity-owners"
+    )
+    view = cast(view, vote(view, "bob"))
+    assert state(view) is None
+    assert tally.status(view, T0) == "recorded 2 of 2; missing: one of capacity-owners"
+    view = cast(view, vote(view, "eve", groups=("capacity-owners",)))
+    assert state(view) is ApprovalState.APPROVED
+
+
+def test_reject_wins_and_its_reason_is_kept() -> None:
+    view = question()
+    view = cast(view, vote(view, "ann"), vote(view, "bob", NO, reason="launch day"))
+    decided = tally.result(view, T0)
+    assert decided is not None
+    assert (decided.state, decided.by, decided.reason) == (ApprovalState.REJECTED, ("bob",), "launch day")
+
+
+def test_no_answer_is_a_no() -> None:
+    view = cast(question(), vote(question(), "ann"))
+    assert state(view, END - timedelta(seconds=1)) is None
+    assert state(view, END) is ApprovalState.EXPIRED
+
+
+def test_the_same_person_twice_is_one_voter() -> None:
+    view = question()
+    view = cast(view, vote(view, "ann"), vote(view, "Ann "), vote(view, "ann"))
+    assert len(view.votes) == 1
+    assert state(view) is None
+
+
+def test_the_same_vote_again_gets_the_same_answer_even_after_the_decision() -> None:
+    view = question(ONE)
+    mine = vote(view, "ann", groups=("operator",))
+    view, first = tally.cast(view, mine, T0)
+    later = END + timedelta(days=1)
+    assert tally.refusal(view, mine, later) is None
+    assert tally.cast(view, mine, later) == (view, first)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"voter": "medevac-user"}, "you asked for this"),
+        ({"groups": ("viewer",)}, "only members of approver, capacity-owners may decide this; you are in viewer"),
+        ({"groups": ()}, "you are in no group"),
+        ({"shown_hash": "other"}, "the list changed"),
+        ({"approval": "a2"}, "this is a1, the vote is for a2"),
+        ({"voter": " "}, "signed-in person"),
+    ],
+)
+def test_refused(change: dict[str, object], says: str) -> None:
+    view = question(by="medevac-user")
+    bad = vote(view, "ann").model_copy(update=change)
+    refused = tally.refusal(view, bad, T0)
+    assert refused is not None
+    assert says in refused
+    assert "\n" not in refused
+    assert tally.cast(view, bad, T0) == (view, refused)
+
+
+def test_a_vote_is_not_changed() -> None:
+    view = question()
+    view = cast(view, vote(view, "ann"))
+    assert "a vote isn't changed" in str(tally.refusal(view, vote(view, "ann", NO), T0))
+
+
+def test_late_votes_are_told_what_was_decided() -> None:
+    view = question(ONE)
+    view = cast(view, vote(view, "ann", groups=("operator",)))
+    assert "too late: it was approved by ann" in str(tally.refusal(view, vote(view, "bob", groups=("operator",)), T0))
+    assert "too late: it expired" in str(tally.refusal(question(), vote(question(), "bob"), END))
+
+
+def test_a_join_voids_the_votes_given_for_the_shorter_list() -> None:
+    before = cast(question(), vote(question(), "ann"))
+    after = tally.join(before, request("i2", "p2"), "approval/a1")
+    assert after.votes == ()
+    assert [v.voter for v in tally.voided(before, after)] == ["ann"]
+    assert "look again" in str(tally.refusal(after, vote(before, "bob"), T0))
+    again = cast(after, vote(after, "ann", groups=("capacity-owners",)), vote(after, "bob"))
+    decided = tally.result(again, T0)
+    assert decided is not None
+    assert decided.covers == {"i1": "p1", "i2": "p2"}
+
+
+def test_a_join_again_changes_nothing() -> None:
+    view = cast(question(), vote(question(), "ann"))
+    assert tally.join(view, request(), "approval/a1") == view
+
+
+def test_a_new_plan_of_a_waiter_voids_votes() -> None:
+    view = cast(question(), vote(question(), "ann"))
+    after = tally.join(view, request(plan="heavier"), "approval/a1")
+    assert [w.plan_hash for w in after.waiters] == ["heavier"]
+    assert after.votes == ()
+
+
+def test_whose_request_joined_may_not_vote_on_it() -> None:
+    view = tally.join(question(), request("i2", by="eve"), "approval/a1")
+    assert "you asked for this" in str(tally.refusal(view, vote(view, "EVE"), T0))
+
+
+def test_of_two_needs_the_stricter_holds() -> None:
+    view = tally.join(question(ONE), request("i2", need=ONE.model_copy(update={"threshold": 2})), "approval/a1")
+    view = cast(view, vote(view, "ann", groups=("operator",)))
+    assert state(view) is None
+
+
+def test_who_leaves_is_not_covered_and_votes_stand() -> None:
+    view = tally.join(question(), request("i2"), "approval/a1")
+    view = cast(view, vote(view, "ann", groups=("capacity-owners",)))
+    view = tally.leave(view, "i1")
+    view = cast(view, vote(view, "bob"))
+    decided = tally.result(view, T0)
+    assert decided is not None
+    assert decided.state is ApprovalState.APPROVED
+    assert set(decided.covers) == {"i2"}
+
+
+def test_nobody_left_is_withdrawn() -> None:
+    view = tally.leave(question(), "i1")
+    assert state(view) is ApprovalState.WITHDRAWN
+    assert "too late: it was withdrawn" in str(tally.refusal(view, vote(view, "ann"), T0))
+
+
+def test_a_decided_question_takes_nobody_in() -> None:
+    view = cast(question(ONE), vote(question(ONE), "ann", groups=("operator",)))
+    view = view.model_copy(update={"result": tally.result(view, T0)})
+    assert tally.join(view, request("i2"), "approval/a1") == view
+    assert tally.leave(view, "i1") == view
+
+
+voters = st.sampled_from(["ann", "ANN", "bob", "cid", "eve", "asker"])
+groups = st.sampled_from([("approver",), ("capacity-owners",), ("viewer",), ("approver", "capacity-owners")])
+steps = st.one_of(
+    st.tuples(st.just("vote"), voters, groups, st.sampled_from([YES, YES, YES, NO]), st.booleans()),
+    st.tuples(st.just("join"), st.sampled_from(["i1", "i2", "i3"]), st.sampled_from(["p1", "p2"])),
+    st.tuples(st.just("leave"), st.sampled_from(["i1", "i2", "i3"])),
+    st.tuples(st.just("wait"), st.integers(0, 9_000)),
+)
+
+
+@settings(derandomize=True, max_examples=300, deadline=None)
+@given(st.lists(steps, max_size=14))
+def test_whatever_happens_a_yes_is_two_peoples_informed_yes(history: list[tuple[object, ...]]) -> None:
+    view = question(by="asker")
+    now, decided, stale = T0, None, view.shown_hash
+    for step in history:
+        rev, before = view.rev, view
+        match step:
+            case ("vote", str(voter), tuple(of), Verdict() as verdict, bool(fresh)):
+                shown = view.shown_hash if fresh else stale
+                each = vote(view, voter, verdict, of, now, shown_hash=shown)
+                refused = tally.refusal(view, each, now)
+                view, answer = tally.cast(view, each, now)
+                assert (view == before) or refused is None
+                assert answer == refused or refused is None
+            case ("join", str(incident), str(plan)):
+                view = tally.join(view, request(incident, plan, by="asker"), "approval/a1")
+            case ("leave", str(incident)):
+                view = tally.leave(view, incident)
+            case ("wait", int(seconds)):
+                now += timedelta(seconds=seconds)
+        assert view.rev >= rev
+        stale = before.shown_hash
+        found = tally.result(view, now)
+        if found is not None and decided is None:
+            decided = found
+            view = view.model_copy(update={"result": found, "state": found.state})
+        assert tally.result(view, now) == decided
+        if decided is not None:
+            break
+    if decided is None or decided.state is not ApprovalState.APPROVED:
+        return
+    people = {name.casefold() for name in decided.by}
+    assert len(people) >= 2
+    assert "asker" not in people
+    assert decided.decided_at < END
+    assert all(v.verdict is YES for v in view.votes)
+    assert any("capacity-owners" in v.groups for v in view.votes)
+    assert decided.covers == {w.incident: w.plan_hash for w in view.waiters}
