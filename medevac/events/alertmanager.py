@@ -75,7 +75,7 @@ def parse(payload: Payload) -> Parsed:
     reading = Reading(SOURCE)
     for i, alert in enumerate(alerts, 1):
         with reading.part(f"alert {i}"):
-            _alert(reading, Fields.of(alert, f"alert {i}"), common, notes)
+            read_alert(reading, Fields.of(alert, f"alert {i}"), common, notes)
     if held_back:
         reading.truncated = held_back
         reading.add(
@@ -90,7 +90,8 @@ def parse(payload: Payload) -> Parsed:
     return reading.parsed()
 
 
-def _alert(reading: Reading, alert: Fields, common: Mapping[str, str], notes: Mapping[str, str]) -> None:
+def read_alert(reading: Reading, alert: Fields, common: Mapping[str, str], notes: Mapping[str, str]) -> None:
+    """Adds one alert of a webhook of this shape (Grafana's too). Raises `ParseError`."""
     labels = {**common, **alert.texts("labels")}
     annotations = {**notes, **alert.texts("annotations")}
     status = alert.text("status")
@@ -116,7 +117,7 @@ def _alert(reading: Reading, alert: Fields, common: Mapping[str, str], notes: Ma
         kind,
         code,
         part=alert.value,
-        id=join_key(SOURCE, key, status),
+        id=join_key(reading.source, key, status),
         key=key,
         series=series,
         subject=subject,

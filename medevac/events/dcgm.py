@@ -30,6 +30,7 @@ from medevac.events.reading import (
 from medevac.faults.catalogue import lookup
 
 SOURCE = "dcgm"
+MAX_SYSTEMS = 100
 HEALTH = "dcgm-health"
 """Series of what one health report says: a healthy report takes all of it back."""
 
@@ -127,11 +128,15 @@ def _entity(reading: Reading, group: str, number: str, entity: Fields) -> None:
     name = gpu(number) if group.upper() == "GPU" else nvswitch(number) if "switch" in group.lower() else None
     systems: list[tuple[str, Fields]] = []
     prose: list[str] = []
-    for key, child in entity.fields("children", {}).value.items():
+    children = entity.fields("children", {}).value
+    if len(children) > MAX_SYSTEMS:
+        raise ParseError(f"{group} {number} has {len(children)} systems, more than the {MAX_SYSTEMS} allowed")
+    for key, child in children.items():
         fields = Fields.of(child, key)
         if key == "Errors":
             prose += _texts({k: v for k, v in fields.value.items() if k != "children"})
-            systems += [(k, Fields.of(v, k)) for k, v in fields.fields("children", {}).value.items()]
+            inner = list(fields.fields("children", {}).value.items())[:MAX_SYSTEMS]
+            systems += [(k, Fields.of(v, k)) for k, v in inner]
         else:
             systems.append((key, fields))
     bad = [(k, f) for k, f in systems if str(f.get("value")).lower() in _WORDS]
@@ -139,7 +144,8 @@ def _entity(reading: Reading, group: str, number: str, entity: Fields) -> None:
         bad = [(group, entity)]
     for system, fields in bad:
         own = [t for t in _texts(fields.value) if t.lower() not in _WORDS]
-        words = " ".join(own or (prose if len(bad) == 1 else [p for p in prose if _speaks_of(p, system)]))
+        prose = prose[:MAX_SYSTEMS]
+        words = " ".join(own[:MAX_SYSTEMS] or (prose if len(bad) == 1 else [p for p in prose if _speaks_of(p, system)]))
         code = by_prose(words) or fault_code(HEALTH, system)
         reading.add(
             Kind.FAULT, code, part=fields.value, key=(HEALTH, group, number, system), series=HEALTH,
@@ -175,7 +181,7 @@ def _nvlink(reading: Reading, body: Fields, header: list[str]) -> None:
             if count is None or count <= 0:
                 continue
             reading.add(
-                Kind.CHECK, fault_code("nvlink", counter.lower().replace(" ", "-")), part=held,
+                Kind.CHECK, fault_code("nvlink", counter.lower().replace(" ", "-")), part=[link, counter, child],
                 key=("nvlink", device, link, counter), statement=Statement.LEVEL,
                 entities=entities(device, nvlink(m[1])), summary=f"{link}: {counter} {count}",
                 detail={"counter": counter, "count": count},

@@ -22,9 +22,12 @@ from medevac.events.reading import (
     whole,
 )
 from medevac.faults.catalogue import lookup
+from medevac.model import digest
 
 TOP_KEYS = ("DCGM GPU Diagnostic", "DCGM Diagnostic")
 """Of 2.x and 3.x; of 4.x."""
+MAX_WARNINGS = 100
+"""Read of one result."""
 TIMED_OUT = frozenset((124, 137))
 DEPLOYMENT = frozenset(("deployment", "software"))
 """Category, and 4.x's one test, of software and configuration: the host's set-up, no hardware."""
@@ -108,9 +111,10 @@ def _outcome(
         found.append(gpu_serial(serials.get((group, number))) if group == "GPU" else None)
     for key in ("gpu_ids", "gpu_id"):
         found += [gpu(n) for n in (result.scalar(key) or "").split(",")[:1_024]]
+    seen = digest(dict(result.value))
     for warning in list(_warnings(result)) or [Fields({})]:
         add_outcome(
-            reading, category, name, status, entities(*found), warning.text("warning", ""), result.value,
+            reading, category, name, status, entities(*found), warning.text("warning", ""), [seen, dict(warning.value)],
             number=whole(warning.get("error_id")), severity=whole(warning.get("error_severity")),
             kind=whole(warning.get("error_category")),
         )  # fmt: skip
@@ -118,7 +122,7 @@ def _outcome(
 
 def _warnings(result: Fields) -> Iterator[Fields]:
     held = result.get("warnings") or result.get("warning")
-    for item in held if isinstance(held, list) else [held]:
+    for item in held[:MAX_WARNINGS] if isinstance(held, list) else [held]:
         if isinstance(item, str):
             yield Fields({"warning": item})
         elif item is not None:
@@ -150,7 +154,7 @@ def add_outcome(
 
 # --- the table -----------------------------------------------------------------------------------------------
 
-_ROW = re.compile(r"\|([^|]{1,80})\|([^|]{0,400})\|")
+_CATEGORY = re.compile(r"[|+]-{2,20} {1,4}([A-Za-z][A-Za-z ]{0,40}) {1,4}-{2,}[+|]")
 _RESULT = re.compile(r"(pass|fail|warn|skip|not run)[a-z]{0,3}\b(?: ?[-:] ?(.{0,300}))?", re.IGNORECASE)
 _NOTE = re.compile(r"(?:warning|error|info)s?(?:: ?(.{0,40}))?", re.IGNORECASE)
 
@@ -159,14 +163,17 @@ def table(reading: Reading, payload: Payload) -> None:
     """`| Test | Fail - GPU: 1 |`, 4.x's `| | Fail: GPU1 |`, and `| Warning | text |` rows that go on below."""
     category, test, results = "", "", 0
     pending: list[tuple[str, str, str, tuple[str, ...], list[str]]] = []
-    rows = _ROW.findall(read_text(payload.body))
+    rows = [line.strip() for line in read_text(payload.body).splitlines() if line.lstrip().startswith(("|", "+"))]
     if len(rows) > MAX_PARTS:
         raise ParseError(f"table has {len(rows)} rows, more than the {MAX_PARTS} allowed")
-    for left, right in rows:
-        left, right = left.strip(), right.strip()
-        if m := re.fullmatch(r"-{3,}\s+([A-Za-z ]{1,40}?)\s+-{3,}\+?-*", left):
-            category, test = m[1], ""
+    for row in rows:
+        if m := _CATEGORY.match(row):
+            category, test = m[1].strip(), ""
             continue
+        left, bar, right = row.strip("|").partition("|")
+        if not bar:
+            continue
+        left, right = left.strip()[:120], right.strip()[:400]
         result, note = _RESULT.fullmatch(right), _NOTE.fullmatch(left)
         if note and pending:
             pending[-1][4].append(right)

@@ -165,13 +165,13 @@ def _from_text(text: str) -> list[Gpu]:
             gpus.append(Gpu(names=[pci(m[1])]))
             stack = []
             continue
-        if not line.strip() or len(line) > 1_000:
+        if not line.strip() or len(line) > 400:
             continue
         indent = len(line) - len(line.lstrip())
         name, colon, value = line.strip().partition(" : ")
         while stack and stack[-1][0] >= indent:
             stack.pop()
-        step = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+        step = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:64]
         if len(stack) < 12:
             stack.append((indent, step))
         if colon:

@@ -18,7 +18,11 @@ from medevac.events.parsing import Parsed, ParseError, Parser, Payload
 
 GROUP = "medevac.events"
 
-BUILT_IN: tuple[str, ...] = ("nvsentinel", "cloudevents", "alertmanager", "generic", "kmsg")
+BUILT_IN: tuple[str, ...] = (
+    *("nvsentinel", "cloudevents", "grafana", "alertmanager", "aws", "azure", "gcp", "oci", "pagerduty", "opsgenie"),
+    *("datadog", "eks_nma", "npd", "k8s_node", "gpud", "dcgm", "dcgm_exporter", "nvidia_smi", "active_checks", "slurm"),
+    *("nhc", "generic", "kmsg"),
+)
 """Asked in this order by `detect`: the more particular first."""
 
 

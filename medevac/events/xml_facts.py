@@ -11,8 +11,9 @@ from xml.parsers import expat
 
 from medevac.events.parsing import ParseError
 
-MAX_ELEMENTS = 200_000
-MAX_DEPTH = 64
+MAX_ELEMENTS = 100_000
+MAX_DEPTH = 12
+MAX_NAME = 64
 
 Element = tuple[tuple[str, ...], Mapping[str, str], str]
 """Path of names from the root, attributes, and the text of an element without children."""
@@ -28,6 +29,8 @@ def elements(text: str) -> list[Element]:
     def start(name: str, given: dict[str, str]) -> None:
         if len(path) >= MAX_DEPTH:
             raise ParseError(f"XML is nested deeper than {MAX_DEPTH} levels")
+        if len(name) > MAX_NAME:
+            raise ParseError(f"XML has an element whose name is longer than {MAX_NAME} characters")
         path.append(name)
         attributes.append(given)
         texts.append([])

@@ -1,0 +1,140 @@
+"""AWS: EventBridge events raw, or inside SQS, SNS and Lambda envelopes; what EC2's APIs and IMDS answer.
+
+One delivery may hold many messages; each is judged by itself. What no machine's health depends on is accepted and
+says nothing. Envelope ids and times are not the event's.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from pydantic import JsonValue
+
+from medevac.events import aws_ec2, aws_health
+from medevac.events.aws_ec2 import DETAIL_TYPES
+from medevac.events.envelopes import aws_inner
+from medevac.events.event import Kind
+from medevac.events.parsing import Parsed, ParseError, Payload
+from medevac.events.reading import Fields, Reading, instant, looks_like_json, peek_json, quote, read_json, read_text
+
+SOURCE = "aws"
+
+SNS_HOST = re.compile(r"sns\.[a-z]{2}(?:-[a-z]{1,12}){1,3}-[0-9]{1,2}\.amazonaws\.com(?:\.cn)?")
+"""The only hosts that a subscription is confirmed at."""
+
+
+def parse(payload: Payload) -> Parsed:
+    reading = Reading(SOURCE)
+    if not looks_like_json(payload):
+        if not _imds_text(reading, read_text(payload.body).strip()):
+            read_json(payload.body)  # raises, and says where
+        return reading.parsed()
+    document = read_json(payload.body)
+    if isinstance(document, list) and document and not aws_ec2.is_imds_event(document[0]):
+        parts = [(f"item {i}", item) for i, item in enumerate(Fields({"body": document}).list("body"), 1)]
+    else:
+        parts = [("body", document)]
+    for where, part in parts:
+        for inner in aws_inner(part, where):
+            with reading.part(inner.where):
+                if inner.error is not None:
+                    raise inner.error
+                if inner.document is not None:
+                    _read(reading, inner.document)
+    if len(reading.refused) == 1 and not reading.events and reading.refused[0].where == "body":
+        raise ParseError(reading.refused[0].reason)
+    return reading.parsed()
+
+
+def recognises(payload: Payload) -> bool:
+    if "x-amz-sns-message-type" in payload.headers:
+        return True
+    document = peek_json(payload)
+    if isinstance(document, list):
+        return bool(document) and aws_ec2.is_imds_event(document[0])
+    if not isinstance(document, dict):
+        return False
+    source = document.get("source")
+    if "detail-type" in document and isinstance(source, str) and source.startswith("aws."):
+        return True
+    for key, mark in (("Messages", "Body"), ("Records", "body"), ("Records", "Sns")):
+        items = document.get(key)
+        if isinstance(items, list) and items and isinstance(items[0], dict) and mark in items[0]:
+            return True
+    return (
+        "InstanceStatuses" in document
+        or document.get("Service") == "AWS Auto Scaling"
+        or ("TopicArn" in document and "Type" in document)
+        or set(document) in ({"action", "time"}, {"noticeTime"})
+    )
+
+
+def _read(reading: Reading, document: JsonValue) -> None:
+    if isinstance(document, list):
+        for i, item in enumerate(document, 1):
+            with reading.part(f"event {i}"):
+                aws_ec2.scheduled_event(reading, Fields.of(item, f"event {i}"), None)
+        return
+    fields = Fields.of(document)
+    if fields.get("Type") in ("SubscriptionConfirmation", "UnsubscribeConfirmation"):
+        _subscription(reading, fields)
+    elif "detail-type" in fields or ("detail_type" in fields and "detail" in fields):
+        _event_bridge(reading, fields)
+    elif "InstanceStatuses" in fields:
+        for i, item in enumerate(fields.list("InstanceStatuses"), 1):
+            with reading.part(f"InstanceStatuses {i}"):
+                aws_ec2.instance_status(reading, Fields.of(item, f"InstanceStatuses {i}"))
+    elif fields.get("Service") == "AWS Auto Scaling":
+        aws_ec2.auto_scaling(reading, fields, fields)
+    elif set(fields.value) == {"action", "time"}:
+        aws_ec2.spot_action(reading, fields)
+    elif set(fields.value) == {"noticeTime"}:
+        notice = fields.text("noticeTime")
+        reading.add(
+            Kind.PLANNED, "rebalance", part=fields.value, key=("imds", "rebalance", notice), starts_at=instant(notice),
+            summary="Spot capacity is at an elevated risk of interruption",
+        )  # fmt: skip
+
+
+def _event_bridge(reading: Reading, fields: Fields) -> None:
+    kind = fields.text("detail-type" if "detail-type" in fields else "detail_type")
+    source = fields.text("source", "")
+    if source == "aws.health":
+        aws_health.read(reading, fields)
+    elif source == "aws.autoscaling":
+        aws_ec2.auto_scaling(reading, fields, fields.fields("detail"))
+    elif source == "aws.ecs" and kind == "ECS Container Instance Health Change":
+        aws_ec2.container_instance(reading, fields)
+    elif source == "aws.ec2" and (reader := DETAIL_TYPES.get(kind)) is not None:
+        reader(reading, fields)
+
+
+def _subscription(reading: Reading, fields: Fields) -> None:
+    kind, topic = fields.text("Type"), fields.text("TopicArn")
+    if kind == "UnsubscribeConfirmation":
+        reading.add(
+            Kind.INFO, "sns/unsubscribe-confirmation", part=fields.value, key=(topic, "unsubscribe"),
+            actionable=False, summary=f"Unsubscribed from {topic}", detail={"topic_arn": topic},
+        )  # fmt: skip
+        return
+    url = fields.text("SubscribeURL")
+    parts = urlsplit(url) if len(url) < 2_000 and url.isprintable() else urlsplit("")
+    if parts.scheme != "https" or not SNS_HOST.fullmatch(parts.netloc):
+        raise ParseError(f"SubscribeURL {quote(url)} is no address of SNS")
+    reading.add(
+        Kind.HANDSHAKE, "sns/subscription-confirmation", part=fields.value, key=(topic, fields.text("Token")),
+        actionable=False, starts_at=instant(fields.get("Timestamp")), summary=f"SNS asks to confirm {topic}",
+        detail={"topic_arn": topic, "subscribe_url": url},
+    )  # fmt: skip
+
+
+def _imds_text(reading: Reading, text: str) -> bool:
+    """`spot/termination-time`, the one plain answer of IMDS that means something here."""
+    when = instant(text)
+    if when is not None:
+        reading.add(
+            Kind.PLANNED, "spot-interruption", part=text, key=("imds", "spot-interruption"), not_before=when,
+            summary="Spot termination time", detail={"instance_action": "terminate"},
+        )  # fmt: skip
+    return when is not None

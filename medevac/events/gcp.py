@@ -1,0 +1,232 @@
+"""Google Cloud: audit log entries and GKE notifications through Pub/Sub (push, wrapped or not; pull), and the
+metadata server's maintenance answers.
+
+The log's severity says nothing about the machine; the method name does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from medevac.events.envelopes import pubsub_data
+from medevac.events.event import Kind, Statement
+from medevac.events.freetext import pci_in, severity_of, xid_code
+from medevac.events.parsing import Parsed, ParseError, Payload
+from medevac.events.reading import (
+    Fields,
+    Reading,
+    entities,
+    fault_code,
+    instant,
+    is_node_name,
+    json_value,
+    looks_like_json,
+    peek_json,
+    quote,
+    read_json,
+    read_text,
+)
+
+SOURCE = "gcp"
+
+FAULTS = frozenset(("hostError",))
+PLANNED = frozenset(("terminateOnHostMaintenance", "preempted"))
+"""Already under way when they are logged: the machine ends now."""
+NOTICES = {
+    "upcomingMaintenance": "maintenance/upcoming",
+    "upcoming_maintenance": "maintenance/upcoming",
+    "upcomingInfrastructureMaintenance": "maintenance/infrastructure",
+}
+METADATA_WORDS = {
+    "NONE": None,
+    "MIGRATE_ON_HOST_MAINTENANCE": (Kind.PLANNED, "maintenance/MIGRATE_ON_HOST_MAINTENANCE"),
+    "TERMINATE_ON_HOST_MAINTENANCE": (Kind.PLANNED, "maintenance/TERMINATE_ON_HOST_MAINTENANCE"),
+    "SHUTDOWN_ON_HOST_MAINTENANCE": (Kind.PLANNED, "maintenance/TERMINATE_ON_HOST_MAINTENANCE"),
+    "TRUE": (Kind.PLANNED, "spot-interruption"),
+    "FALSE": None,
+}
+"""Plain answers of `instance/maintenance-event` and `instance/preempted`."""
+_NAME = re.compile(r"projects/[^/]{1,80}/zones/[^/]{1,60}/instances/([^/]{1,253})")
+
+
+def parse(payload: Payload) -> Parsed:
+    reading = Reading(SOURCE)
+    if not looks_like_json(payload):
+        word = read_text(payload.body).strip()
+        if word not in METADATA_WORDS:
+            read_json(payload.body)  # raises, and says where
+            raise ParseError("neither a log entry, a Pub/Sub message nor a metadata answer")
+        if (meant := METADATA_WORDS[word]) is not None:
+            kind, code = meant
+            reading.add(kind, code, part=word, key=("metadata", code), statement=Statement.LEVEL, summary=word)
+        return reading.parsed()
+    document = read_json(payload.body)
+    if isinstance(document, dict) and "receivedMessages" in document:
+        for i, item in enumerate(Fields.of(document).list("receivedMessages"), 1):
+            with reading.part(f"receivedMessages {i}"):
+                _message(reading, Fields.of(item, f"receivedMessages {i}").fields("message"))
+    elif isinstance(document, dict) and isinstance(document.get("message"), dict):
+        _message(reading, Fields.of(document).fields("message"))
+    elif payload.headers.get("type_url", "").startswith("type.googleapis.com/google.container."):
+        _gke(reading, payload.headers, payload.headers.get("payload", ""), "")
+    else:
+        for i, item in enumerate(document if isinstance(document, list) else [document], 1):
+            with reading.part(f"entry {i}"):
+                _entry(reading, Fields.of(item))
+        if len(reading.refused) == 1 and not reading.events and not isinstance(document, list):
+            raise ParseError(reading.refused[0].reason)
+    return reading.parsed()
+
+
+def recognises(payload: Payload) -> bool:
+    document = peek_json(payload)
+    if not isinstance(document, dict):
+        return False
+    message = document.get("message")
+    log = document.get("logName")
+    return (
+        (isinstance(message, dict) and "subscription" in document and ("data" in message or "attributes" in message))
+        or (isinstance(log, str) and log.startswith(("projects/", "organizations/", "folders/")))
+        or "protoPayload" in document
+        or "upcomingMaintenance" in document
+        or ("maintenance_status" in document and "window_start_time" in document)
+    )
+
+
+def _message(reading: Reading, message: Fields) -> None:
+    attributes = message.texts("attributes")
+    data = pubsub_data(message)
+    if attributes.get("type_url", "").startswith("type.googleapis.com/google.container."):
+        _gke(reading, attributes, attributes.get("payload", ""), data or "")
+    elif data is not None and data.lstrip().startswith(("{", "[")):
+        _entry(reading, Fields.of(json_value(data, "message.data")))
+
+
+def _gke(reading: Reading, attributes: Mapping[str, str], payload: str, words: str) -> None:
+    """About a cluster or a node pool, never about one node."""
+    kind = attributes["type_url"].rsplit(".", 1)[-1]
+    fields = Fields.of(json_value(payload, "attributes.payload") if payload.strip() else {}, "payload")
+    operation = fields.scalar("operation")
+    reading.add(
+        Kind.INFO,
+        fault_code("gke", kind),
+        part=[dict(fields.value), kind],
+        key=("gke", operation or payload or words),
+        actionable=False,
+        starts_at=instant(fields.get("operationStartTime")),
+        summary=words or f"{kind} of {attributes.get('cluster_name')}",
+        detail={
+            "gke_cluster": attributes.get("cluster_name"),
+            "location": attributes.get("cluster_location"),
+            "project": attributes.get("project_id"),
+            "operation": operation,
+            "resource_type": fields.scalar("resourceType"),
+            "resource": fields.scalar("resource"),
+        },
+    )
+
+
+# --- log entries and metadata --------------------------------------------------------------------------------
+
+
+def _entry(reading: Reading, fields: Fields) -> None:
+    if "protoPayload" in fields:
+        _audit(reading, fields, fields.fields("protoPayload"))
+    elif "upcomingMaintenance" in fields or "upcoming_maintenance" in fields:
+        key = "upcomingMaintenance" if "upcomingMaintenance" in fields else "upcoming_maintenance"
+        _window(reading, fields.fields(key), fields, None, key, {})
+    elif "maintenance_status" in fields or "maintenanceStatus" in fields:
+        _window(reading, fields, fields, None, "upcomingMaintenance", {})
+    elif "textPayload" in fields or "jsonPayload" in fields:
+        _line(reading, fields)
+
+
+def _place(fields: Fields) -> dict[str, JsonValue]:
+    labels = fields.fields("resource", {}).texts("labels")
+    found: dict[str, JsonValue] = {k: labels[k] for k in ("instance_id", "zone", "project_id") if k in labels}
+    return {**found, "insert_id": fields.scalar("insertId")}
+
+
+def _audit(reading: Reading, fields: Fields, proto: Fields) -> None:
+    method = proto.text("methodName", "")
+    m = _NAME.fullmatch(proto.text("resourceName", ""))
+    if ".instances." not in f".{method}":
+        return
+    name = method.rsplit(".", 1)[-1]
+    detail = {"method": method, **_place(fields)}
+    subject = m[1] if m and is_node_name(m[1]) else None
+    if subject is None:
+        if m is not None:
+            raise ParseError(f"instance name {quote(m[1])} is not a valid node name")
+        return
+    operation = fields.fields("operation", {})
+    message = proto.fields("status", {}).text("message", "")
+    if name in NOTICES:
+        metadata = proto.fields("metadata", {})
+        inner = metadata.fields(name) if name in metadata else metadata.fields("upcomingMaintenance", {})
+        _window(reading, inner, fields, subject, name, {**detail, "message": message})
+        return
+    kind = Kind.FAULT if name in FAULTS else Kind.PLANNED if name in PLANNED else Kind.LIFECYCLE
+    reading.add(
+        kind,
+        fault_code("gcp", method.removeprefix("v1.").removeprefix("beta.")),
+        part=fields.value,
+        key=(subject, name, operation.maybe_text("id") or fields.maybe_text("insertId")),
+        id=fields.maybe_text("insertId"),
+        subject=subject,
+        starts_at=instant(fields.get("timestamp")),
+        summary=f"{subject}: {message or method}",
+        detail=detail,
+    )
+
+
+def _window(
+    reading: Reading, window: Fields, fields: Fields, subject: str | None, name: str, detail: Mapping[str, JsonValue]
+) -> None:
+    """`upcomingMaintenance`, with camel or snake case keys, booleans as such or as words."""
+    held = {re.sub(r"_([a-z])", lambda m: m[1].upper(), k): v for k, v in window.value.items()}
+    window = Fields(held, "upcomingMaintenance")
+    status, message = window.text("maintenanceStatus", ""), str(detail.get("message") or "")
+    over = status.upper() in ("COMPLETE", "COMPLETED", "CANCELED", "CANCELLED") or "has completed" in message.lower()
+    start = instant(window.get("windowStartTime"))
+    kind = window.text("type", "")
+    if not held and not over and not message:
+        raise ParseError(f"{name} without a maintenance window")
+    reading.add(
+        Kind.RECOVERED if over else Kind.PLANNED,
+        fault_code("maintenance", kind) if kind and kind != "UNKNOWN_TYPE" else NOTICES[name],
+        part=fields.value,
+        key=(subject, "upcoming-maintenance"),
+        id=fields.maybe_text("insertId"),
+        subject=subject,
+        statement=Statement.LEVEL,
+        not_before=start,
+        ends_at=instant(window.get("windowEndTime")),
+        summary=message or f"Maintenance {status or kind}",
+        detail={
+            **detail,
+            "status": status or None,
+            "can_reschedule": window.boolean("canReschedule", False) if "canReschedule" in window else None,
+            "latest_start": window.scalar("latestWindowStartTime"),
+        },
+    )
+
+
+def _line(reading: Reading, fields: Fields) -> None:
+    """A log line of a machine: only a kernel's Xid says something."""
+    text = fields.text("textPayload", "") or fields.fields("jsonPayload", {}).text("message", "")
+    code = xid_code(text) if "NVRM" in text or "nvidia" in text.lower() else None
+    if code is None:
+        return
+    labels = {**fields.fields("resource", {}).texts("labels"), **fields.texts("labels")}
+    subject = labels.get("node_name") or labels.get("compute.googleapis.com/resource_name") or labels.get("instance_id")
+    if subject is not None and not is_node_name(subject):
+        raise ParseError(f"node name {quote(subject)} is not a valid node name")
+    reading.add(
+        Kind.FAULT, code, part=fields.value, key=(subject, code, pci_in(text)), id=fields.maybe_text("insertId"),
+        subject=subject, severity=severity_of(code), entities=entities(pci_in(text)),
+        starts_at=instant(fields.get("timestamp")), summary=text, detail=_place(fields),
+    )  # fmt: skip

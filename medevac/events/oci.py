@@ -1,0 +1,105 @@
+"""Oracle Cloud events, with CloudEvents 0.1 keys, from Notifications, Functions or Streaming.
+
+The instance of a maintenance is `additionalDetails.instanceId`; `resourceId` is the maintenance itself.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from medevac.events.event import Kind, Statement
+from medevac.events.parsing import Parsed, ParseError, Payload
+from medevac.events.reading import Fields, Reading, fault_code, instant, peek_json, quote, read_json
+
+SOURCE = "oci"
+
+_INSTANCE = re.compile(r"ocid1\.instance\.[a-z0-9]{1,20}\.[a-z0-9-]{0,40}\.[a-z0-9]{4,120}")
+_ENDPOINT = re.compile(r"[a-z0-9.-]{1,80}\.oraclecloud\.com")
+MAINTENANCE = "com.oraclecloud.computeapi.instancemaintenance"
+PREEMPTION = "com.oraclecloud.computeapi.instancepreemptionaction"
+OVER = frozenset(("SUCCEEDED", "COMPLETED", "CANCELED", "CANCELLED"))
+
+
+def parse(payload: Payload) -> Parsed:
+    reading = Reading(SOURCE)
+    if "x-oci-ns-confirmationurl" in payload.headers:
+        _confirmation(reading, payload.headers["x-oci-ns-confirmationurl"])
+        return reading.parsed()
+    document = read_json(payload.body)
+    items = Fields({"body": document}).list("body") if isinstance(document, list) else [document]
+    for i, item in enumerate(items, 1):
+        with reading.part(f"event {i}"):
+            _event(reading, Fields.of(item))
+    if len(reading.refused) == len(items) and items:
+        raise ParseError(reading.refused[0].reason)
+    return reading.parsed()
+
+
+def recognises(payload: Payload) -> bool:
+    if "x-oci-ns-confirmationurl" in payload.headers:
+        return True
+    document = peek_json(payload)
+    first = document[0] if isinstance(document, list) and document else document
+    kind = first.get("eventType") if isinstance(first, dict) else None
+    return isinstance(kind, str) and kind.startswith("com.oraclecloud.")
+
+
+def _confirmation(reading: Reading, url: str) -> None:
+    parts = urlsplit(url) if len(url) < 2_000 and url.isprintable() and "[" not in url else urlsplit("")
+    if parts.scheme != "https" or not _ENDPOINT.fullmatch(parts.netloc):
+        raise ParseError(f"X-OCI-NS-ConfirmationURL {quote(url)} is no address of Oracle Cloud")
+    reading.add(
+        Kind.HANDSHAKE, "oci/subscription-confirmation", part=url, key=("confirmation", url), actionable=False,
+        summary="Notifications asks to confirm the subscription", detail={"subscribe_url": url},
+    )  # fmt: skip
+
+
+def _event(reading: Reading, fields: Fields) -> None:
+    name = fields.text("eventType")
+    data = fields.fields("data", {})
+    more = data.fields("additionalDetails", {})
+    subject = more.maybe_text("instanceId") or data.maybe_text("resourceId")
+    base = name.removesuffix(".begin").removesuffix(".end")
+    ended = name.endswith(".end")
+    if not name.startswith("com.oraclecloud.computeapi.") or subject is None or not _INSTANCE.fullmatch(subject):
+        if name.startswith(MAINTENANCE):
+            raise ParseError(f"data.additionalDetails.instanceId {quote(subject)} is no instance")
+        return
+    state = more.text("lifecycleState", "").upper()
+    key: tuple[object, ...] = (subject, data.maybe_text("resourceId"), base)
+    not_before = None
+    statement = Statement.EDGE
+    if name.startswith(MAINTENANCE):
+        reason = more.maybe_text("maintenanceReason")
+        code = fault_code("maintenance", reason or "instancemaintenance")
+        kind = Kind.RECOVERED if ended or state in OVER else Kind.PLANNED
+        not_before, statement = instant(more.get("timeWindowStart")), Statement.LEVEL
+    elif base == PREEMPTION:
+        code, kind = "spot-interruption", Kind.PLANNED
+    else:
+        code, kind = fault_code("oci", name), Kind.LIFECYCLE
+        key = (subject, name, fields.maybe_text("eventID"))
+    reading.add(
+        kind,
+        code,
+        part=fields.value,
+        key=key,
+        id=fields.maybe_text("eventID"),
+        subject=subject,
+        statement=statement,
+        starts_at=instant(fields.get("eventTime")),
+        not_before=not_before,
+        summary=more.text("description", "") or name,
+        detail={
+            "event_type": name,
+            "phase": "end" if ended else "begin" if name.endswith(".begin") else None,
+            "state": state or None,
+            "resource_name": data.maybe_text("resourceName"),
+            "can_reschedule": more.get("canReschedule"),
+            "instance_action": more.maybe_text("instanceAction"),
+            "alternatives": more.get("alternativeResolutionActions"),
+            "start_window": more.maybe_text("startWindowDuration"),
+            "duration": more.maybe_text("estimatedDuration"),
+        },
+    )

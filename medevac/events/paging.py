@@ -1,0 +1,61 @@
+"""What people's paging tools have in common: an alert's title, a machine named somewhere, an Xid in prose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from medevac.events.freetext import node_after_on, xid_code
+from medevac.events.reading import fault_code, gpu, host_of, is_node_name, one_line, whole
+
+NODE_KEYS = ("node", "nodename", "node_name", "host", "hostname", "instance_id", "instance-id", "kube_node", "machine")
+_OWN = re.compile(r"\bmedevac[/:]", re.IGNORECASE)
+"""In a deduplication key, alias or text: a page that medevac itself sent."""
+
+
+def code_of(title: str, details: Mapping[str, object], *texts: str | None) -> str:
+    """The Xid of a field, else of the title, else of other texts; without one the alert's name."""
+    for key in ("xid", "err_code", "xid_code"):
+        number = whole(details.get(key))
+        if number is not None and 0 < number < 1_000:
+            return fault_code("xid", number)
+    return xid_code(title) or xid_code(*texts) or fault_code("alert", one_line(title, 160))
+
+
+def machine_of(details: Mapping[str, object], *candidates: object) -> str | None:
+    """A field that names the machine, else the first candidate that is a name; None otherwise."""
+    held = {str(k).lower(): v for k, v in details.items()}
+    for value in (*(held.get(k) for k in NODE_KEYS), *candidates):
+        if isinstance(value, str) and (host := host_of(value)) is not None:
+            return host
+    return None
+
+
+def machine_in_title(title: str) -> str | None:
+    """`gpu-node-07` of "XID 79 on gpu-node-07": the inventory knows it or it is nobody."""
+    return node_after_on(title)
+
+
+def gpu_of(details: Mapping[str, object], *texts: str | None) -> str | None:
+    """A field `gpu`, else the index glued to the word in a short text such as `gpu4`."""
+    if found := gpu(details.get("gpu")):
+        return found
+    for text in texts:
+        if m := re.fullmatch(r"gpu[ #:_-]?([0-9]{1,3})", (text or "")[:40], re.IGNORECASE):
+            return gpu(m[1])
+    return None
+
+
+def marker_of(*texts: str | None) -> str | None:
+    return next((one_line(t, 120) for t in texts if t and _OWN.search(t[:4_000])), None)
+
+
+def tags_of(text: str) -> dict[str, str]:
+    """`host:gpu-node-07,gpu:4` as a mapping; of a tag that stands twice with different values none is kept."""
+    found: dict[str, str] = {}
+    twice: set[str] = set()
+    for tag in text[:20_000].split(","):
+        key, colon, value = tag.strip().partition(":")
+        if colon and found.setdefault(key, value) != value:
+            twice.add(key)
+    return {k: v for k, v in found.items() if k not in twice and (k not in NODE_KEYS or is_node_name(v))}
