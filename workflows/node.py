@@ -177,6 +177,9 @@ class NodeWorkflow:
     async def _plan(self) -> Plan:
         run = self.run_state
         run.absorb(workflow.now())
+        if any(line.kind == "latch" for line in run.lines):
+            # The planner reads latches from the ledger: a no must be there before the next plan is made.
+            await self.telling.record()
         run.plan_n += 1
         run.changed = run.worse = run.woken = False
         request = sig.PlanRequest(

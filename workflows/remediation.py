@@ -15,7 +15,7 @@ from activities.signatures import Mark, Verb
 from medevac.faults.faultset import Remedy
 from medevac.fleet.node import Identity
 from medevac.incident import End, Outcome, State, StepKey, StepResult
-from medevac.policy.plan import Plan, Rung
+from medevac.policy.plan import ApprovalNeed, Plan, Rung
 from workflows.permission import Permission
 from workflows.run import IncidentRun
 from workflows.standing import Again, Standing
@@ -58,7 +58,7 @@ class Remediation:
                 await self._rma(plan)
                 return None
             plan = await self._permission(plan)
-            return await self._repair(plan)
+            return await (self._wait_it_out(plan) if plan.rung is Rung.WAIT else self._repair(plan))
         except Again:
             return None
 
@@ -98,12 +98,9 @@ class Remediation:
 
     async def _permission(self, plan: Plan) -> Plan:
         """Lease, then approval, then the facts read again: the plan that may be carried out now."""
-        run = self.run
         fleet_wide = await self.permission.lease(plan)
         if plan.approval and not fleet_wide:
-            approval = f"{run.incident}-{plan.hash[:8]}"
-            title = f"{plan.rung} {run.cluster}/{run.node} for {plan.cause}"
-            await self.permission.approved(plan, approval, plan.approval, title=title)
+            await self._ask(plan, plan.approval)
         if plan.mark:
             await self.mark(plan, fleet_wide)
         self.standing.stay()
@@ -113,6 +110,11 @@ class Remediation:
                 raise Again
             plan = fresh
         return plan
+
+    async def _ask(self, plan: Plan, need: ApprovalNeed) -> None:
+        approval = f"{self.run.incident}-{plan.hash[:8]}"
+        title = f"{plan.rung} {self.run.cluster}/{self.run.node} for {plan.cause}"
+        await self.permission.approved(plan, approval, need, title=title)
 
     async def _act(self, plan: Plan, verb: Verb, identity: Identity) -> StepKey:
         """One physical call; its key names the intent that `prove` looks for."""
@@ -149,18 +151,42 @@ class Remediation:
         result = await self.steps.step(sig.EVACUATE, request, deadline_s=deadline, interrupt=self.standing.stopped)
         self.standing.judge("evacuate", result)
 
-    async def _repair(self, plan: Plan) -> End | None:
-        run = self.run
-        verbs = VERBS[plan.rung] if plan.rung else ()
-        began = workflow.now()
+    def _begin(self, plan: Plan) -> Remedy:
+        """From here on, what our own steps cause is expected."""
+        run, now = self.run, workflow.now()
         limit = timedelta(seconds=plan.drain_s + plan.step_s + plan.verify_s)
-        run.remedy = Remedy(
+        return Remedy(
             step="evacuate",
-            began_at=began,
-            deadline=began + limit,
+            began_at=now,
+            deadline=now + limit,
             before=plan.identity,
             echo_grace_s=run.timing.echo_grace_s,
         )
+
+    async def _wait_it_out(self, plan: Plan) -> End | None:
+        """A provider's maintenance, or nothing to do at all: empty the node, wait, and let a check judge."""
+        run = self.run
+        run.remedy = self._begin(plan)
+        await self._evacuate(plan)
+        run.state, run.waiting_for = State.WATCHING, "the fault's own end"
+        await self.steps.until(lambda: not self._suspected() or self.standing.stopped(), plan.step_s)
+        run.waiting_for = ""
+        if run.abort_by or run.holding(workflow.now()) or run.worse:
+            return None
+        run.asked_rungs.append(Rung.WAIT)
+        run.remedy = run.remedy.model_copy(update={"step": "verify", "proved_at": workflow.now()})
+        if not await self.verify(plan, workflow.now(), None):
+            return None
+        return await self.give_back(plan, End.RETURNED)
+
+    def _suspected(self) -> bool:
+        return any(fault.fault_class.repairable for fault in self.run.faults.faults)
+
+    async def _repair(self, plan: Plan) -> End | None:
+        run = self.run
+        verbs = VERBS[plan.rung] if plan.rung else ()
+        run.remedy = self._begin(plan)
+        began = run.remedy.began_at
         keys: dict[Verb, StepKey] = {}
         first, rest = (verbs[:1], verbs[1:]) if plan.request_first else ((), verbs)
         for verb in first:
@@ -249,6 +275,8 @@ class Remediation:
     async def _rma(self, plan: Plan) -> None:
         """Opens the provider's ticket and hands over: the machine stays out until the provider has mended it."""
         run = self.run
+        if plan.approval:
+            await self._ask(plan, plan.approval)
         request = sig.TicketRequest(
             key=run.key("ticket"),
             provider=plan.domains.get("provider", ""),

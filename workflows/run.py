@@ -181,10 +181,11 @@ class IncidentRun:
 
     @property
     def fault_class(self) -> FaultClass:
+        """As the plan has it, for a rule may have raised it."""
+        if self.plan and self.plan.fault_class:
+            return self.plan.fault_class
         worst = self.faults.worst
-        if worst:
-            return worst.fault_class
-        return self.plan.fault_class if self.plan and self.plan.fault_class else FaultClass.UNKNOWN
+        return worst.fault_class if worst else FaultClass.UNKNOWN
 
     def first_time(self, what: str) -> bool:
         """True once for each `what`: a repeat of what people were told is silent."""

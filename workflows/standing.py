@@ -28,7 +28,8 @@ class Standing:
     def stopped(self) -> bool:
         """A person stopped or held it, or the faults are gone or worse: stop between two effects."""
         run = self.run
-        return bool(run.abort_by) or run.holding(workflow.now()) or run.worse or not run.faults.faults
+        gone = bool(run.plan and run.plan.faults) and not run.faults.faults
+        return bool(run.abort_by) or run.holding(workflow.now()) or run.worse or gone
 
     def moved(self) -> bool:
         return self.run.changed or self.stopped()

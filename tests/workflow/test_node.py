@@ -316,3 +316,30 @@ async def test_a_storm_of_events_on_one_node_is_one_incident(start: Start, scrip
     assert view.state is State.EVACUATING
     assert len(script.asked(sig.MARK)) == 1
     await handle.terminate("done")
+
+
+async def test_a_provider_s_maintenance_is_drained_for_waited_out_and_verified(start: Start, script: Script) -> None:
+    planned = fault(
+        "maintenance/host", kind=Kind.PLANNED, source="aws", statement="level", fault_class=FaultClass.PLANNED
+    )
+    script.planner = lambda request: plan_for(request, rung=Rung.WAIT, action=Action.ACT, step_s=30)
+    handle = await start(planned)
+    await wait_for(script, "evacuate")
+    await reaches(handle, State.WATCHING)
+    over = planned.model_copy(update={"id": "over", "kind": Kind.RECOVERED, "received_at": datetime.now(UTC)})
+    await handle.signal(NodeWorkflow.report, over)
+    assert await handle.result() == "returned"
+    assert script.names()[:4] == ["mark", "acquire", "evacuate", "verify"]
+
+
+async def test_a_no_is_in_the_ledger_before_the_next_plan(start: Start, script: Script) -> None:
+    def planner(request: sig.PlanRequest) -> Plan:
+        said_no = [line for line in script.lines if line.kind == "latch"]
+        return plan_for(request, action=Action.HAND_OVER, rung=None, drain=None) if said_no else plan_for(request)
+
+    script.planner = planner
+    script.on(sig.EVACUATE, lambda _: StepResult(outcome=Outcome.REFUSED, reason="mark lifted", who="bob"))
+    handle = await start()
+    await reaches(handle, State.HANDED_OVER)
+    assert len(script.asked(sig.EVACUATE)) == 1
+    await handle.terminate("done")

@@ -1,0 +1,219 @@
+"""Records histories for `test_replay.py`: `python -m tests.replay.record [NAME ...]`.
+
+Run it when a workflow gains a path, or when a change of its commands is meant; an old history is kept as long as runs
+that began with it may still be open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client, WorkflowHandle
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.testing import WorkflowEnvironment
+from temporalio.worker import Worker
+
+from activities import signatures as sig
+from medevac.approvals.approval import ApprovalState, Verdict, Vote
+from medevac.faults.classes import FaultClass
+from medevac.incident import Hold, Outcome, State, StepResult
+from medevac.policy.plan import Action, ApprovalNeed, Plan, Rung
+from tests.workflow.conftest import TEMPORAL, fault
+from tests.workflow.scripted import Script, plan_for, until_cancelled
+from worker.connection import MedevacPlugin
+from workflows.approval import ApprovalWorkflow
+from workflows.messages import ApprovalInput, By, HoldRequest, NodeInput, approval_workflow_id, node_workflow_id
+from workflows.node import NodeWorkflow
+
+HISTORIES = Path(__file__).parent / "histories"
+
+Handle = WorkflowHandle[Any, Any]
+
+
+class Recorder:
+    def __init__(self, client: Client, script: Script) -> None:
+        self.client = client
+        self.script = script
+
+    async def node(self, **event: Any) -> Handle:
+        node = f"n-{uuid.uuid4().hex[:6]}"
+        return await self.client.start_workflow(
+            NodeWorkflow.run,
+            NodeInput(cluster="c", node=node, timing=sig.TEST),
+            id=node_workflow_id("c", node),
+            task_queue=sig.Queue.MAIN.value,
+            start_signal="report",
+            start_signal_args=[fault(**event)],
+        )
+
+    async def reaches(self, handle: Handle, state: State) -> None:
+        async with asyncio.timeout(30):
+            while (await handle.query(NodeWorkflow.state)).state is not state:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    async def ask(self, request: sig.AskRequest) -> StepResult:
+        """The real `ask`, without a ledger."""
+        await self.client.start_workflow(
+            ApprovalWorkflow.run,
+            ApprovalInput(id=request.request.id, timing=sig.TEST),
+            id=approval_workflow_id(request.request.id),
+            task_queue=sig.Queue.MAIN.value,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            start_signal="join",
+            start_signal_args=[request],
+        )
+        return StepResult(outcome=Outcome.DONE)
+
+    async def vote(self, verdict: Verdict) -> Handle:
+        request = None
+        async with asyncio.timeout(30):
+            while not (asked := self.script.asked(sig.ASK)):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            request = asked[0].request
+            handle: Handle = self.client.get_workflow_handle(approval_workflow_id(request.id))
+            while (view := await handle.query(ApprovalWorkflow.shown)) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        vote = Vote(
+            approval=request.id,
+            voter="alice",
+            groups=("approvers",),
+            verdict=verdict,
+            shown_hash=view.shown_hash,
+            via="api",
+            at=datetime.now(UTC),
+        )
+        await handle.execute_update(ApprovalWorkflow.decide, vote, id="alice")
+        return handle
+
+
+def asking(request: sig.PlanRequest) -> Plan:
+    need = ApprovalNeed(groups=("approvers",), expires_s=60, why=("a reinstall asks",))
+    return plan_for(request, rung=Rung.REINSTALL, approval=need)
+
+
+async def reboot(r: Recorder) -> list[Handle]:
+    handle = await r.node()
+    await handle.result()
+    return [handle]
+
+
+async def older_policy_and_catalogue(r: Recorder) -> list[Handle]:
+    """Recorded as if an older catalogue had called 63 critical, and an older policy had rebooted for it."""
+    r.script.planner = lambda request: plan_for(request, policy_version=1, policy_hash="older", rung=Rung.REBOOT)
+    handle = await r.node(code="xid/63", fault_class=FaultClass.CRITICAL)
+    await handle.result()
+    return [handle]
+
+
+async def replace_after_a_failed_check(r: Recorder) -> list[Handle]:
+    checks = iter([sig.VerifyResult(step=StepResult(outcome=Outcome.FAILED, reason="7 of 8 GPUs"))])
+    good = sig.VerifyResult(step=StepResult(outcome=Outcome.DONE))
+    r.script.planner = lambda request: plan_for(
+        request, rung=Rung.REPLACE if request.asked_rungs else Rung.REBOOT, request_first=True
+    )
+    r.script.on(sig.VERIFY, lambda _: next(checks, good))
+    handle = await r.node()
+    await handle.result()
+    return [handle]
+
+
+async def approved(r: Recorder) -> list[Handle]:
+    r.script.planner = asking
+    r.script.on(sig.ASK, r.ask)
+    handle = await r.node()
+    approval = await r.vote(Verdict.APPROVE)
+    await handle.result()
+    await approval.result()
+    return [handle, approval]
+
+
+async def rejected_handed_over_and_confirmed(r: Recorder) -> list[Handle]:
+    def planner(request: sig.PlanRequest) -> Plan:
+        no = any(line.kind == "latch" for line in r.script.lines) or bool(decided)
+        return plan_for(request, action=Action.HAND_OVER, rung=None, drain=None) if no else asking(request)
+
+    decided: list[ApprovalState] = []
+    r.script.planner = planner
+    r.script.on(sig.ASK, r.ask)
+    handle = await r.node()
+    approval = await r.vote(Verdict.REJECT)
+    decided.append(ApprovalState.REJECTED)
+    await r.reaches(handle, State.HANDED_OVER)
+    await handle.execute_update(NodeWorkflow.confirm_repaired, By(who="alice"))
+    await handle.result()
+    return [handle, approval]
+
+
+async def held_worse_and_aborted(r: Recorder) -> list[Handle]:
+    r.script.on(sig.EVACUATE, until_cancelled)
+    handle = await r.node(code="xid/119")
+    await r.script.begun["evacuate"].wait()
+    until = datetime.now(UTC) + timedelta(hours=1)
+    await handle.execute_update(NodeWorkflow.hold, HoldRequest(hold=Hold(owner="alice", reason="looking", until=until)))
+    await r.reaches(handle, State.HELD)
+    await handle.signal(NodeWorkflow.report, fault("xid/79"))
+    await handle.execute_update(NodeWorkflow.resume, By(who="alice"))
+    await r.reaches(handle, State.EVACUATING)
+    await handle.execute_update(NodeWorkflow.abort, By(who="alice"))
+    await r.reaches(handle, State.HANDED_OVER)
+    await handle.execute_update(NodeWorkflow.abort, By(who="alice"))
+    await handle.result()
+    return [handle]
+
+
+async def observed_until_quiet(r: Recorder) -> list[Handle]:
+    r.script.planner = lambda request: plan_for(request, action=Action.OBSERVE, mark=False, would="reboot", quiet_s=2)
+    handle = await r.node()
+    await handle.result()
+    return [handle]
+
+
+CASES: dict[str, Callable[[Recorder], Awaitable[list[Handle]]]] = {
+    case.__name__: case
+    for case in (
+        reboot,
+        older_policy_and_catalogue,
+        replace_after_a_failed_check,
+        approved,
+        rejected_handed_over_and_confirmed,
+        held_worse_and_aborted,
+        observed_until_quiet,
+    )
+}
+
+
+async def main(names: list[str]) -> None:
+    HISTORIES.mkdir(exist_ok=True)
+    async with await WorkflowEnvironment.start_local(
+        dev_server_existing_path=str(TEMPORAL), plugins=[MedevacPlugin()]
+    ) as env:
+        for name in names or CASES:
+            script = Script()
+            workers = [
+                Worker(
+                    env.client,
+                    task_queue=queue.value,
+                    workflows=[NodeWorkflow, ApprovalWorkflow] if queue is sig.Queue.MAIN else [],
+                    activities=script.activities(),
+                    max_heartbeat_throttle_interval=timedelta(seconds=0.2),
+                    default_heartbeat_throttle_interval=timedelta(seconds=0.2),
+                )
+                for queue in sig.Queue
+            ]
+            async with workers[0], workers[1], workers[2]:
+                for handle in await CASES[name](Recorder(env.client, script)):
+                    history = await handle.fetch_history()
+                    kind = handle.id.partition("/")[0]
+                    path = HISTORIES / f"{name}.{kind}.json"
+                    path.write_text(history.to_json(), encoding="utf-8")
+                    print(f"{path.name}: {len(history.events)} events")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))
