@@ -32,24 +32,24 @@ def next_tier(pods: list[Pod]) -> list[Pod]:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """A drain's clock. It starts when the step was first scheduled, so that a later attempt has no new deadline."""
+    """A drain's clock. Jobs have their time from when the step was first scheduled, whatever attempt this is."""
 
     drain: Drain
     start: datetime
     drain_s: float
     grace_s: float
+    deadline: datetime
+    """No workload's eviction is begun after it."""
 
     @classmethod
-    def of(cls, drain: Drain, start: datetime, drain_s: float, pod_grace_s: float) -> Times:
-        if drain is not Drain.NOW:
-            return cls(drain, start, drain_s, pod_grace_s)
-        grace_s = min(pod_grace_s, NOW_GRACE_S)
-        return cls(drain, start, max(drain_s, grace_s), grace_s)
-
-    @property
-    def deadline(self) -> datetime:
-        """No workload's eviction is begun after it."""
-        return self.start + timedelta(seconds=self.drain_s)
+    def of(
+        cls, drain: Drain, start: datetime, drain_s: float, pod_grace_s: float, deadline: datetime | None = None
+    ) -> Times:
+        """`deadline` is later than the drain's own where an attempt began late."""
+        grace_s = min(pod_grace_s, NOW_GRACE_S) if drain is Drain.NOW else pod_grace_s
+        drain_s = max(drain_s, grace_s) if drain is Drain.NOW else drain_s
+        own = start + timedelta(seconds=drain_s)
+        return cls(drain, start, drain_s, grace_s, max(own, deadline or own))
 
     @property
     def end(self) -> datetime:
@@ -83,7 +83,7 @@ class Times:
                 return self.start + timedelta(seconds=self.drain_s / 2 if known else 0)
             case Drain.CHECKPOINT:
                 needed_s = max(self.drain_s / 5, min(2 * self.grace_s, self.drain_s / 2))
-                return self.deadline - timedelta(seconds=needed_s)
+                return self.start + timedelta(seconds=self.drain_s - needed_s)
             case Drain.JOB_END:
                 return None
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from pydantic import JsonValue
 from temporalio import activity
 
 from activities import signatures as sig
 from activities.clock import Clock, utcnow
-from activities.drain import Times, leaving, next_tier
+from activities.deadline import MARGIN_S, deadline
+from activities.drain import NOW_GRACE_S, Times, leaving, next_tier
 from activities.failures import Refused, redact
 from activities.heartbeat import Cancelled, Pulse
 from activities.ports import Cluster, Eviction, NotSent, Pod, Unreadable
@@ -37,7 +39,9 @@ class EvacuationActivities:
 
         Every attempt reads the node anew and goes on from there: nothing of an earlier attempt is needed.
         """
-        times = Times.of(request.drain, activity.info().scheduled_time, request.drain_s, request.pod_grace_s)
+        start, last_s = activity.info().scheduled_time, min(request.pod_grace_s, NOW_GRACE_S)
+        until = deadline(request.drain_s, self._clock(), margin_s=last_s + MARGIN_S)
+        times = Times.of(request.drain, start, request.drain_s, request.pod_grace_s, until)
         with Pulse() as pulse:
             try:
                 self._look.begin(request.pre)
@@ -102,7 +106,7 @@ class _Evacuation:
     def _notice(self) -> None:
         """A courtesy: a cluster that can't pass it on doesn't stop the drain, the pods' grace stays."""
         try:
-            self.cluster.notice(self.request.pre.node, self.times.deadline)
+            self.cluster.notice(self.request.pre.node, self.times.start + timedelta(seconds=self.times.drain_s))
         except (NotSent, Unreadable) as error:
             activity.logger.warning("notice could not be given: %s", redact(str(error)))
 

@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities import signatures as sig
 from activities.clock import Clock, utcnow
+from activities.deadline import deadline
 from activities.failures import Refused, redact, unreadable, waits
 from activities.heartbeat import Cancelled, Pulse
 from activities.ports import Cluster, MachineState, NotSent, Unclear, Unreadable, Verb
@@ -91,11 +92,13 @@ class MachineActivities:
         except Exception as error:
             # Any other error may have come after the effect. Calling again could be a second reboot.
             kind = "" if isinstance(error, Unclear) else f"{type(error).__name__}: "
-            said = f"unclear whether it was done ({kind}{redact(str(error))}); waiting for proof"
+            said = f"{request.verb} called, unclear whether it was done ({kind}{redact(str(error))}); waiting for proof"
             self._note_answer(request, said)
             return self._end(Outcome.DONE, said, identity=node.identity)
         self._note_answer(request, answer)
-        return self._end(Outcome.DONE, "call made, waiting for proof", identity=node.identity, proof={"answer": answer})
+        return self._end(
+            Outcome.DONE, f"{request.verb} called, waiting for proof", identity=node.identity, proof={"answer": answer}
+        )
 
     @activity.defn(name=sig.PROVE.name, no_thread_cancel_exception=True)
     def prove(self, request: sig.ProveRequest) -> StepResult:
@@ -110,7 +113,7 @@ class MachineActivities:
             return self._end(Outcome.FAILED, str(error))
         before = Identity(uid=request.pre.identity.uid, machine_id=intent.machine_id, boot_id=intent.boot_id)
         was = MachineState.model_validate(intent.before)
-        deadline = activity.info().scheduled_time + timedelta(seconds=request.deadline_s)
+        until = deadline(request.deadline_s, self._clock())
         poll_s = min(5.0, max(0.05, request.deadline_s / 60))
         lacks = "nothing could be read"
         renew_at = self._clock()
@@ -131,7 +134,7 @@ class MachineActivities:
                     lacks = "; ".join(lack)
                 except Unreadable as error:
                     lacks = f"unreadable: {redact(str(error))}"
-                if self._clock() >= deadline:
+                if self._clock() >= until:
                     self._note_end(request.acted, "timed_out")
                     return self._end(Outcome.TIMED_OUT, f"no proof within {request.deadline_s:g} s: {lacks}")
                 try:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from temporalio import activity
 
 from activities import signatures as sig
 from activities.clock import Clock, utcnow
+from activities.deadline import deadline
 from activities.failures import Refused, redact
 from activities.heartbeat import Cancelled, Pulse
 from activities.ports import CheckResult, Checks, NotSent, Unclear, Unreadable
@@ -27,7 +26,7 @@ class VerificationActivities:
     @activity.defn(name=sig.VERIFY.name, no_thread_cancel_exception=True)
     def verify(self, request: sig.VerifyRequest) -> sig.VerifyResult:
         """`done` only with a check that proves it; `refused` where none can, `failed` where one says no."""
-        deadline = activity.info().scheduled_time + timedelta(seconds=request.deadline_s)
+        until = deadline(request.deadline_s, self._clock())
         poll_s = min(5.0, max(0.05, request.deadline_s / 60))
         run, seen = 1, "the check has not finished"
         with Pulse() as pulse:
@@ -46,7 +45,7 @@ class VerificationActivities:
                                 return self._end(Outcome.TIMED_OUT, f"{MAX_RUNS} checks were run; {seen}", result)
                     except (Unreadable, NotSent, Unclear) as error:
                         seen = redact(str(error))
-                    if self._clock() >= deadline:
+                    if self._clock() >= until:
                         return self._end(Outcome.TIMED_OUT, f"no proof within {request.deadline_s:g} s: {seen}")
                     pulse.wait(poll_s)
             except Refused as refused:

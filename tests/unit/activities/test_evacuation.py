@@ -264,8 +264,18 @@ def test_a_pod_gets_at_most_thirty_seconds_when_the_machine_is_dying() -> None:
     assert Times.of(Drain.SOON, START, 900, 60).grace_s == 60
 
 
-def test_a_later_attempt_has_no_new_deadline(house: House, drains: EvacuationActivities) -> None:
+def test_a_death_does_not_eat_the_drains_time_but_the_steps_whole_time_ends_it(
+    house: House, drains: EvacuationActivities
+) -> None:
     node = house.marked(house.busy_node())
-    result = run(drains.evacuate, house.evacuate_request(node, Drain.SOON, 5, 0.1), attempt=2, ago_s=60)
-    assert result.outcome is Outcome.BLOCKED
+    request = house.evacuate_request(node, Drain.SOON, 3, 0.1)
+    over = run(drains.evacuate, request, attempt=2, ago_s=60, whole_s=60)
+    assert over.outcome is Outcome.BLOCKED
     assert evicted(house) == []
+    assert run(drains.evacuate, request, attempt=2, ago_s=20, whole_s=60).outcome is Outcome.DONE
+
+
+def test_jobs_get_no_second_patience_from_a_later_attempt() -> None:
+    late = Times.of(Drain.CHECKPOINT, START, 100, 10, START + timedelta(seconds=150))
+    assert late.may_go(pod(), None, START + timedelta(seconds=80))
+    assert late.deadline == START + timedelta(seconds=150)

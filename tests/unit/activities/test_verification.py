@@ -125,3 +125,11 @@ def test_a_cancel_is_neither_passed_nor_failed(
     env = environment()
     monkeypatch.setattr(house.registry.checks(CLUSTER), "run", lambda *_: env.cancel())
     assert env.run(checks.verify, request(house.busy_node(), 60)).step.outcome is Outcome.CANCELLED
+
+
+def test_a_death_before_the_check_began_does_not_eat_its_time(house: House, checks: VerificationActivities) -> None:
+    node = house.busy_node()
+    assert run(checks.verify, request(node, 2), attempt=2, ago_s=10, whole_s=30).step.outcome is Outcome.DONE
+    assert run(checks.verify, request(node, 2), ago_s=31, whole_s=30).step.outcome is Outcome.DONE, "it has passed"
+    other = request(house.idle_node("skyline"), 2, key=StepKey(incident="inc-2", step="verify"))
+    assert run(checks.verify, other, ago_s=31, whole_s=30).step.outcome is Outcome.TIMED_OUT
