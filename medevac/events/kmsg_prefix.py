@@ -46,7 +46,7 @@ _ISO = re.compile(
     r"\[?([0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]{1,9})?(?: ?(?:Z|[+-][0-9]{2}:?[0-9]{2}))?)\]?:? "
 )
 _CLASSIC = re.compile(r"[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})? ")
-_TAGGED = re.compile(r"(?:(\S{1,253}) )?([A-Za-z0-9_./@-]{1,64})(?:\[[0-9]{1,10}\])?: ?")
+_TAGGED = re.compile(r"(?:(\S{0,252}[^\s:]) )?([A-Za-z0-9_./@-]{1,64})(?:\[[0-9]{1,10}\])?: ?")
 _RFC5424 = re.compile(r"(\S{1,253}) (\S{1,48}) \S{1,128} \S{1,32} (?:-|\[[^\]]{0,2000}\]) ?")
 _BOOT = re.compile(r"[0-9a-f]{32}")
 
@@ -87,8 +87,9 @@ def of_line(line: str) -> Record:
     written_by = _RFC5424 if syslog5424 else _TAGGED
     if not _is_message(rest) and (m := written_by.match(rest)):
         host = m[1]
-        if _is_message(f"{m[2]}: "):  # a host, and no writer's name
-            rest = rest[m.start(2) :]
+        if _is_message(f"{m[2]}: "):
+            # `logger -t NVRM …` looks like this; the kernel's own lines carry the kernel's name after the host's.
+            kernel, rest = False, rest[m.start(2) :]
         else:
             kernel, rest = kernel and m[2] == "kernel", rest[m.end() :]
     if m := _UPTIME.match(rest):

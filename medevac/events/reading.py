@@ -578,7 +578,8 @@ class Reading:
             yield
         except ParseError as e:
             del self.events[before:]
-            self.refused.append(Refusal(where, one_line(str(e))))
+            said = str(e).removeprefix(f"{where}: ").removeprefix(f"{where} ")
+            self.refused.append(Refusal(where, one_line(said)))
 
     def add(
         self,
