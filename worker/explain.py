@@ -67,15 +67,20 @@ class Explainer:
             explanations.append(said.model_copy(update={"outcome": outcome}))
         return explanations
 
-    def plan(self, node: Node, faults: FaultSet, now: datetime, version: PolicyVersion | None = None) -> Plan:
-        machine = node.machine.id
+    def plan(self, node: Node, faults: FaultSet, now: datetime) -> Plan:
+        return plan(self.context(node, faults, now), self._version, now)
+
+    def context(
+        self, node: Node, faults: FaultSet, now: datetime, incident: str = INCIDENT, opened_at: datetime | None = None
+    ) -> Context:
+        """What a plan for the node would be made from, as far as it can be known from here."""
         history = (
-            self._ledger.history(INCIDENT, node.cluster, node.name, machine, now, pool=node.pool)
+            self._ledger.history(incident, node.cluster, node.name, node.machine.id, now, pool=node.pool)
             if self._ledger
             else History()
         )
-        context = Context(
-            incident=INCIDENT,
+        return Context(
+            incident=incident,
             n=1,
             cluster=node.cluster,
             node_name=node.name,
@@ -83,10 +88,9 @@ class Explainer:
             workloads=self._workloads(node),
             faults=faults,
             history=history,
-            opened_at=now,
+            opened_at=opened_at or now,
             check_covers=self._registry.checks(node.cluster).covers(node),
         )
-        return plan(context, version or self._version, now)
 
     def _capable(self, node: Node) -> Node:
         try:

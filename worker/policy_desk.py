@@ -7,16 +7,16 @@ from datetime import datetime, timedelta
 
 from activities.registry import ConfigurationError, Registry
 from activities.storage.policies import NoPolicy
-from medevac.events.event import HealthEvent, Kind
+from medevac.events.event import HealthEvent
 from medevac.model import Model
 from medevac.policy.active import PolicyVersion
-from medevac.policy.diff import PolicyChange, changes
+from medevac.policy.diff import Effect, PolicyChange, changes, effect, newly_let_act
 from medevac.policy.loading import PolicyError, load
-from medevac.policy.plan import Mode, Plan
+from medevac.policy.planner import Context
 from medevac.policy.routing import Route, route
-from worker.explain import Explainer, fold_faults, in_words
+from worker.exceeding import MANY_PERCENT, Exceeding, exceeding
+from worker.explain import Explainer, fold_faults
 from worker.installation import check_policy
-from worker.intake.inventory import Found, Inventory
 from worker.stores import Stores
 
 WINDOW = timedelta(days=7)
@@ -27,25 +27,16 @@ class PolicyRefused(Exception):
     """The policy is not taken; the message says why and what to do."""
 
 
-class Effect(Model):
-    """How one node's plan would differ."""
-
-    cluster: str
-    node: str
-    incident: str | None = None
-    before: str
-    after: str
-    newly_acts: bool = False
-    """Something is done to it now that was not before, or is done with fewer votes."""
-
-
 class PolicyDiff(Model):
     active: int
     changes: tuple[PolicyChange, ...]
     widening: bool
+    newly_acts: tuple[str, ...] = ()
+    """Who may newly do what, in words."""
     open_incidents: tuple[Effect, ...] = ()
+    """Those that would be treated otherwise; `last_days` the same for what was heard in the last 7 days."""
     last_days: tuple[Effect, ...] = ()
-    newly_acting_nodes: int = 0
+    exceeding: tuple[Exceeding, ...] = ()
 
 
 class Applied(Model):
@@ -70,12 +61,23 @@ class PolicyDesk:
             active=active.version,
             changes=found,
             widening=any(change.widening for change in found),
-            open_incidents=incidents,
-            last_days=recent,
-            newly_acting_nodes=len({(e.cluster, e.node) for e in (*incidents, *recent) if e.newly_acts}),
+            newly_acts=tuple(newly_let_act(active.policy, new.policy)),
+            open_incidents=tuple(one for one in incidents if one.changed),
+            last_days=tuple(one for one in recent if one.changed),
+            exceeding=tuple(exceeding(active.policy, new.policy, self._registry, self._stores.ledger, now)),
         )
 
-    def apply(self, text: str, author: str, now: datetime, *, may_widen: bool, origin: str = "policy") -> Applied:
+    def apply(
+        self,
+        text: str,
+        author: str,
+        now: datetime,
+        *,
+        may_widen: bool,
+        origin: str = "policy",
+        accept: bool = False,
+    ) -> Applied:
+        """`accept`: also where a newly set threshold is exceeded by more than 2 % of a pool already."""
         active, new = self._stores.policies.active(), self._candidate(text, author, now, origin)
         found = changes(active.policy, new.policy)
         if not found:
@@ -83,13 +85,20 @@ class PolicyDesk:
         widening = [change for change in found if change.widening]
         if widening and not may_widen:
             raise PolicyRefused(f"{author} may not propose a widening: {widening[0].text}; ask an approver")
+        hot = exceeding(active.policy, new.policy, self._registry, self._stores.ledger, now)
+        many = [one for one in hot if len(one.nodes) * 100 > MANY_PERCENT * one.of]
+        if many and not accept:
+            raise PolicyRefused(f"{many[0].text}, more than {MANY_PERCENT} %; raise it, or apply with `--accept`")
+        if widening and any(known.text == text for known in self._stores.policies.list()):
+            # The same text is the same version, with its first author: a second proposal must be one of its own.
+            text = f"{text.rstrip()}\n# Proposed again by {author}, {now.isoformat(timespec='seconds')}.\n"
         version = self._stores.policies.propose(text, author, now)
         if widening:
             return Applied(
                 version=version,
                 state="proposed",
                 text=f"version {version} widens ({widening[0].text}); someone other than {author} must approve it: "
-                f"`medevac policy approve {version}`",
+                f"`medevac policy approve {version}`" + "".join(f"; {one.text}" for one in hot),
             )
         self._stores.policies.activate(version, None, now)
         return Applied(version=version, state="active", text=f"version {version} is active; it only narrows")
@@ -98,12 +107,11 @@ class PolicyDesk:
         proposed = self._get(version)
         if proposed.author == by:
             raise PolicyRefused(f"{by} proposed version {version}; a second person must approve it")
-        active = self._stores.policies.active()
-        if version == active.version:
-            return Applied(version=version, state="unchanged", text=f"version {version} is active already")
-        if version < active.version:
+        newest = max(known.version for known in self._stores.policies.applied())
+        if version <= newest:
+            # Its author asked at another time; one person must not bring it back alone.
             raise PolicyRefused(
-                f"version {version} was proposed before version {active.version} became active; propose it again"
+                f"version {version} is no open proposal (version {newest} came after it); apply it again"
             )
         self._candidate(proposed.text, by, now, f"version {version}")
         self._stores.policies.activate(version, by, now)
@@ -139,54 +147,28 @@ class PolicyDesk:
         except (PolicyError, ConfigurationError) as error:
             raise PolicyRefused(str(error)) from error
 
-    def _effects(
-        self, active: PolicyVersion, new: PolicyVersion, now: datetime
-    ) -> tuple[tuple[Effect, ...], tuple[Effect, ...]]:
+    def _effects(self, active: PolicyVersion, new: PolicyVersion, now: datetime) -> tuple[list[Effect], list[Effect]]:
+        """Open incidents, and nodes that only recent events speak of, under both policies."""
         explainer = Explainer(self._registry, active, self._stores.ledger)
-        inventory = Inventory(self._registry.clusters)
-        opened = {
-            (view.cluster, view.node): view.id for view in self._stores.ledger.incidents(open_only=True, limit=10_000)
-        }
-        by_node: dict[tuple[str, str], list[HealthEvent]] = defaultdict(list)
+        opened = {(v.cluster, v.node): v for v in self._stores.ledger.incidents(open_only=True, limit=MOST_EVENTS)}
+        heard: dict[tuple[str, str], list[HealthEvent]] = defaultdict(list)
         # Newest first in the ledger; a fault set grows in the order in which things were heard.
         for seen in reversed(self._stores.ledger.events_since(now - WINDOW, MOST_EVENTS)):
-            if seen.node is not None and seen.event.cluster is not None:
-                by_node[seen.event.cluster, seen.node].append(seen.event)
-        incidents: list[Effect] = []
-        recent: list[Effect] = []
-        for place, events in sorted(by_node.items()):
-            where = inventory.resolve(place[1], place[0])
-            acting = [e for e in events if _counts(e, active, new)]
-            if not acting or not isinstance(where, Found):
+            if seen.node is not None and seen.event.cluster is not None and _counts(seen.event, active, new):
+                heard[seen.event.cluster, seen.node].append(seen.event)
+        of_open: list[Context] = []
+        of_recent: list[Context] = []
+        for (cluster, name), events in sorted(heard.items()):
+            node = self._registry.cluster(cluster).node(name)
+            if node is None:
                 continue
-            faults = fold_faults(acting, now)
-            before = explainer.plan(where.node, faults, now, active)
-            after = explainer.plan(where.node, faults, now, new)
-            if in_words(before) == in_words(after):
-                continue
-            effect = Effect(
-                cluster=place[0],
-                node=place[1],
-                incident=opened.get(place),
-                before=in_words(before),
-                after=in_words(after),
-                newly_acts=_acts(after) > _acts(before),
-            )
-            (incidents if effect.incident else recent).append(effect)
-        return tuple(incidents), tuple(recent)
+            faults, view = fold_faults(events, now), opened.get((cluster, name))
+            if view is None:
+                of_recent.append(explainer.context(node, faults, now))
+            else:
+                of_open.append(explainer.context(node, faults, now, view.id, view.opened_at))
+        return effect(active, new, of_open, now), effect(active, new, of_recent, now)
 
 
 def _counts(event: HealthEvent, active: PolicyVersion, new: PolicyVersion) -> bool:
-    return event.kind in (Kind.FAULT, Kind.PLANNED, Kind.LIFECYCLE, Kind.CHECK) and Route.INCIDENT in (
-        route(event, active.policy),
-        route(event, new.policy),
-    )
-
-
-def _acts(plan: Plan) -> tuple[int, bool, int]:
-    """Grows with what is let happen without people."""
-    return (
-        (plan.mode.reach, plan.mark, -(plan.approval.threshold if plan.approval else 0))
-        if (plan.mode is not Mode.OBSERVE)
-        else (0, False, 0)
-    )
+    return Route.INCIDENT in (route(event, active.policy), route(event, new.policy))

@@ -30,6 +30,20 @@ YOUNG = timedelta(seconds=60)
 KEEP_EVENTS = timedelta(days=30)
 MOST = 10_000
 PAGES = "medevac-sweep"
+PAGE = "page"
+BETWEEN_STEPS = timedelta(minutes=10)
+WAITING = frozenset(
+    {
+        State.WATCHING,
+        State.WAITING_LEASE,
+        State.WAITING_APPROVAL,
+        State.PROBATION,
+        State.HELD,
+        State.OBSERVED,
+        State.HANDED_OVER,
+    }
+)
+"""States that may last; all others are on their way to the next step."""
 
 
 class Sweep:
@@ -73,13 +87,14 @@ class Sweep:
         now = self._now()
         opened = await self._threads.run(self._stores.ledger.incidents, open_only=True, limit=MOST)
         await self._gauges(opened, now)
-        overdue = [view for view in opened if view.due_at is not None and view.due_at < now]
+        overdue = [view for view in opened if await self._overdue(view, now)]
         metrics.OVERDUE_INCIDENTS.set(len(overdue))
         for view in overdue:
+            since = view.due_at or view.updated_at
             await self._page(
-                StepKey(incident=view.id, step="overdue", n=int(view.due_at.timestamp()) if view.due_at else 1),
-                f"{view.cluster}/{view.node}: no news of {view.step or view.state} since {view.updated_at:%H:%M:%S}; "
-                f"it should have ended by {view.due_at:%H:%M:%S} UTC. See `medevac incidents {view.id}`",
+                StepKey(incident=view.id, step="overdue", n=int(since.timestamp())),
+                f"{view.cluster}/{view.node}: no news of {view.step or view.state} beyond its limit of "
+                f"{since:%Y-%m-%d %H:%M:%S} UTC; see `medevac incidents {view.id}`",
             )
         suspects = opened if self._count % ALL_EVERY == 0 else overdue
         await self._close_orphans([view for view in suspects if now - view.updated_at > YOUNG], opened)
@@ -87,6 +102,19 @@ class Sweep:
         if self._count % ALL_EVERY == 0:
             await self._threads.run(self._stores.ledger.forget_events, now - KEEP_EVENTS)
         self._count += 1
+
+    async def _overdue(self, view: IncidentView, now: datetime) -> bool:
+        """No ledger line beyond the limit of its step; or, between steps, none for longer than any may take."""
+        waits = view.state in WAITING
+        limit = view.due_at or (None if waits else view.updated_at + BETWEEN_STEPS)
+        if limit is None or now <= limit:
+            return False
+        lines = [line for line in await self._threads.run(self._stores.ledger.lines, view.id) if line.kind != PAGE]
+        if any(line.at > limit for line in lines):
+            return False
+        # The limit of a step that has ended stands in the row until the next begins; a wait has no next.
+        steps = [line for line in lines if line.kind == "step"]
+        return not (waits and steps and steps[-1].data.get("step") == view.step)
 
     async def _gauges(self, opened: list[IncidentView], now: datetime) -> None:
         states = Counter(view.state for view in opened)
@@ -160,7 +188,7 @@ class Sweep:
     # -- pages -------------------------------------------------------------------------------------------------
 
     async def _page(self, key: StepKey, text: str) -> None:
-        line = Line(key=key, at=self._now(), kind="page", text=text)
+        line = Line(key=key, at=self._now(), kind=PAGE, text=text)
         if not await self._threads.run(self._stores.ledger.add_lines, [line]):
             return
         log.error("page: %s", text)

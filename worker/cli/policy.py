@@ -63,11 +63,14 @@ def diff(file: File, as_json: AsJson = False) -> None:
         return
     for change in found["changes"]:
         print(plain(f"{'WIDENS ' if change['widening'] else 'narrows'}  {change['text']}"))
+    for line in found["newly_acts"]:
+        print(plain(f"newly acts: {line}"))
     for title, effects in (("open incidents", found["open_incidents"]), ("the last 7 days", found["last_days"])):
         print(f"\n{title}: {len(effects) or 'no'} node(s) would be treated otherwise")
-        for effect in effects[:50]:
-            mark = "  ← newly acts" if effect["newly_acts"] else ""
-            print(plain(f"  {effect['cluster']}/{effect['node']}: {effect['before']} → {effect['after']}{mark}"))
+        for one in effects[:50]:
+            print(plain(f"  {one['cluster']}/{one['node']} {one['fault']}: {one['old']} → {one['new']}"))
+    for one in found["exceeding"]:
+        print(plain(f"{len(one['nodes'])} of {one['of']} nodes of pool {one['pool']} are over {one['threshold']} now"))
     if found["widening"]:
         print("\nIt widens: after `policy apply` someone else must `policy approve` it.")
 

@@ -52,8 +52,13 @@ async def vote(approval: str, ballot: Ballot, served: Served, person: SignedIn) 
     try:
         return Answer(answer=await served.engine.vote(word))
     except NotRunning:
+        view = await _view(served, approval)
+        if view.state is ApprovalState.PENDING:
+            # It stands in the ledger a moment before its workflow runs, so that people see it in any case.
+            outcome = "early"
+            raise Problem(503, f"{approval} is only just being put to people; vote again in a moment") from None
         outcome = "late"
-        raise Problem(409, _decided(await _view(served, approval))) from None
+        raise Problem(409, _decided(view)) from None
     except (Declined, Unavailable) as error:
         outcome = type(error).__name__.lower()
         raise

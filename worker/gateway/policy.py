@@ -22,6 +22,8 @@ class Proposal(Model):
     text: str = Field(max_length=LARGEST_POLICY)
     origin: str = Field(default="policy", max_length=200)
     """Name of the file, for error messages."""
+    accept: bool = False
+    """Apply though many nodes are over a newly set threshold already."""
 
 
 @router.get("", summary="The active version, with its text")
@@ -54,6 +56,7 @@ async def apply(proposal: Proposal, served: Served, person: SignedIn) -> Applied
             served.now(),
             may_widen=may_widen,
             origin=proposal.origin,
+            accept=proposal.accept,
         )
     except PolicyRefused as error:
         raise Problem(422, str(error)) from error
