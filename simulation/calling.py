@@ -81,5 +81,6 @@ def readable(world: World, read: Read, cluster: str = "", node: str = "") -> Non
     if not world.misfortunes(read):
         return
     with world.write() as m:
-        if m.misfortune(read, cluster, node):
-            raise Unreadable(f"{read.value} {node or cluster}: no answer from the simulated system")
+        failing = m.misfortune(read, cluster, node)
+    if failing:
+        raise Unreadable(f"{read.value} {node or cluster}: no answer from the simulated system")

@@ -47,6 +47,8 @@ class Carried(Model):
     asked_rungs: tuple[Rung, ...] = ()
     remedy: Remedy | None = None
     decisions: tuple[ApprovalResult, ...] = ()
+    asks: int = 0
+    """Questions that this incident has left unanswered or found void."""
     updates: dict[str, str] = {}
     """Answers to updates by their id: Temporal forgets them at continue-as-new, the caller may not."""
     said: tuple[str, ...] = ()

@@ -62,8 +62,7 @@ class NodeWorkflow:
 
     @workflow.query
     def state(self) -> IncidentView:
-        run = self.run_state
-        return run.view(run.opened_at).model_copy(update={"rev": run.rev})
+        return self.run_state.row(workflow.now())
 
     @workflow.update
     async def hold(self, request: HoldRequest) -> NodeAnswer:
@@ -157,6 +156,7 @@ class NodeWorkflow:
         end: End | None = None
         same = 0
         while end is None:
+            await self._make_room()
             if run.holding(workflow.now()):
                 await self._held()
             if run.confirm_by and run.plan:
@@ -200,7 +200,7 @@ class NodeWorkflow:
             run.note(
                 "decision",
                 workflow.now(),
-                f"{what} for {plan.cause or 'no open fault'}: {' '.join(plan.reasons)}"[:1500],
+                f"{what} for {plan.cause or 'no open fault'}: {'; '.join(plan.reasons)}"[:1500],
                 hash=plan.hash,
                 policy_version=plan.policy_version,
                 policy_hash=plan.policy_hash,
@@ -241,7 +241,7 @@ class NodeWorkflow:
         run = self.run_state
         run.state, run.waiting_for = State.OBSERVED, "a person, or quiet"
         await self.telling.record()
-        said = f"{run.cluster}/{run.node}: {plan.cause}. {plan.would or ' '.join(plan.reasons[:2])}"
+        said = f"{run.cluster}/{run.node}: {plan.cause}. {plan.would or '; '.join(plan.reasons[:2])}"
         self.telling.beside(self.telling.notify(f"observed {plan.cause}", said))
         while not await self.steps.until(lambda: run.changed or run.woken or self._person(), self._quiet_left(plan)):
             if self._quiet_left(plan) <= 0:
@@ -264,7 +264,7 @@ class NodeWorkflow:
         run.waiting_for = run.owner or "a person"
         if new:
             await self.telling.record()
-        text = f"{run.cluster}/{run.node} needs a person: {plan.cause}. {' '.join(plan.reasons[:3])}"
+        text = f"{run.cluster}/{run.node} needs a person: {plan.cause}. {'; '.join(plan.reasons[:3])}"
         self.telling.beside(self.telling.notify(f"handed over {plan.cause}", text, page=True))
         await self.steps.until(lambda: run.changed or self._person() or run.woken, LOOK_AGAIN_S)
         return await self._answered(plan)
@@ -277,7 +277,6 @@ class NodeWorkflow:
             return await self._closed_by_a_person(run.abort_by)
         if run.worse:
             run.hand_over = ""
-        await self._make_room()
         return None
 
     async def _confirmed(self, plan: Plan) -> End | None:
@@ -330,7 +329,7 @@ class NodeWorkflow:
     # -- ends --------------------------------------------------------------------------------------------------
 
     async def _make_room(self) -> None:
-        """Continues as new when the history is long; only from a waiting state, with nothing under way."""
+        """Continues as new when the history is long; only between two plans, with nothing under way."""
         if not workflow.info().is_continue_as_new_suggested():
             return
         await self.telling.settle()

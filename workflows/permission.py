@@ -9,7 +9,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from activities import signatures as sig
-from medevac.approvals.approval import ApprovalRequest, ApprovalState, Waiter
+from medevac.approvals.approval import ApprovalRequest, ApprovalResult, ApprovalState, Waiter
 from medevac.fleet.lease import LeaseRef, LeaseRequest
 from medevac.incident import State
 from medevac.policy.plan import ApprovalNeed, Plan
@@ -90,7 +90,7 @@ class Permission:
                 cluster=run.cluster,
                 node=run.node,
                 plan_hash=plan.hash,
-                text=f"{run.cluster}/{run.node}: {plan.rung} for {plan.cause}. {' '.join(plan.reasons[:3])}"[:1000],
+                text=f"{run.cluster}/{run.node}: {plan.rung} for {plan.cause}. {'; '.join(plan.reasons[:3])}"[:1000],
                 destroys=plan.destroys,
             )
             request = ApprovalRequest(
@@ -110,6 +110,9 @@ class Permission:
                 interrupt=self.standing.moved,
             )
             self.standing.judge("ask", asked)
+            if "result" in asked.proof:
+                # It was decided before this incident could join; nobody would signal it any more.
+                run.decisions[approval] = ApprovalResult.model_validate(asked.proof["result"])
             await self.telling.record()
             answered = await self.steps.until(
                 lambda: approval in run.decisions or self.standing.moved(), need.expires_s + APPROVAL_SLACK_S
@@ -121,17 +124,21 @@ class Permission:
                     self.standing.latch(f"approval {approval} gave no answer", "expiry")
                 raise Again
         result = run.decisions[approval]
+        if result.state is ApprovalState.WITHDRAWN or (
+            result.state is ApprovalState.APPROVED and result.covers.get(run.incident) != plan.hash
+        ):
+            # Nobody said no, but the yes is not to this plan of this incident: void, ask anew.
+            run.decisions.pop(approval)
+            run.asks += 1
+            raise Again
         if result.state is not ApprovalState.APPROVED:
             self.standing.latch(
                 f"approval {approval} was {result.state}: {result.reason}", ", ".join(result.by) or "expiry"
             )
             raise Again
-        if result.covers.get(run.incident) != plan.hash:
-            # The voters saw another plan of this incident: void, ask anew.
-            run.decisions.pop(approval, None)
-            raise Again
 
     async def _leave(self, approval: str) -> None:
+        self.run.asks += 1
         handle = workflow.get_external_workflow_handle(approval_workflow_id(approval))
         try:
             await handle.signal("leave", self.run.incident)

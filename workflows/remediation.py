@@ -112,7 +112,8 @@ class Remediation:
         return plan
 
     async def _ask(self, plan: Plan, need: ApprovalNeed) -> None:
-        approval = f"{self.run.incident}-{plan.hash[:8]}"
+        # A question that was left is over: asked again, the same plan is another question.
+        approval = f"{self.run.incident}-{plan.hash[:8]}" + (f"-{self.run.asks}" if self.run.asks else "")
         title = f"{plan.rung} {self.run.cluster}/{self.run.node} for {plan.cause}"
         await self.permission.approved(plan, approval, need, title=title)
 

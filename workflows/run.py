@@ -54,6 +54,7 @@ class IncidentRun:
         self.asked_rungs: list[Rung] = list(carried.asked_rungs)
         self.remedy: Remedy | None = carried.remedy
         self.decisions: dict[str, ApprovalResult] = {d.id: d for d in carried.decisions}
+        self.asks = carried.asks
         self.updates: dict[str, str] = dict(carried.updates)
         self.said: list[str] = list(carried.said)
         self.subject = carried.subject or given.node
@@ -127,8 +128,12 @@ class IncidentRun:
         return taken
 
     def view(self, now: datetime) -> IncidentView:
-        """The row that people see; each call is a newer revision."""
+        """The row to be written: each is a newer revision."""
         self.rev += 1
+        return self.row(now)
+
+    def row(self, now: datetime) -> IncidentView:
+        """The incident as people see it."""
         worst = self.faults.worst
         plan = self.plan
         return IncidentView(
@@ -220,6 +225,7 @@ class IncidentRun:
             asked_rungs=tuple(self.asked_rungs),
             remedy=self.remedy,
             decisions=tuple(self.decisions.values()),
+            asks=self.asks,
             updates=self.updates,
             said=tuple(self.said[-50:]),
             subject=self.subject,

@@ -10,13 +10,14 @@ import pytest
 from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
 
 from activities import signatures as sig
+from medevac.approvals.approval import ApprovalResult, ApprovalState
 from medevac.events.event import Kind
 from medevac.faults.classes import FaultClass
 from medevac.incident import Hold, Outcome, State, StepResult
-from medevac.policy.plan import Action, Drain, Plan, Rung
+from medevac.policy.plan import Action, ApprovalNeed, Drain, Plan, Rung
 from tests.workflow.conftest import Start, fault
 from tests.workflow.scripted import Script, plan_for, until_cancelled
-from workflows.messages import AssignRequest, By, HoldRequest
+from workflows.messages import AssignRequest, By, Decided, HoldRequest
 from workflows.node import NodeWorkflow
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -343,3 +344,27 @@ async def test_a_no_is_in_the_ledger_before_the_next_plan(start: Start, script: 
     await reaches(handle, State.HANDED_OVER)
     assert len(script.asked(sig.EVACUATE)) == 1
     await handle.terminate("done")
+
+
+async def test_a_question_left_is_asked_anew_and_not_taken_for_a_no(start: Start, script: Script) -> None:
+    need = ApprovalNeed(groups=("approvers",), expires_s=60, why=("a test",))
+    script.planner = lambda request: plan_for(request, approval=need)
+    handle = await start()
+    await reaches(handle, State.WAITING_APPROVAL)
+    until = datetime.now(UTC) + timedelta(hours=1)
+    await handle.execute_update(NodeWorkflow.hold, HoldRequest(hold=Hold(owner="alice", reason="looking", until=until)))
+    await reaches(handle, State.HELD)
+    await handle.execute_update(NodeWorkflow.resume, By(who="alice"))
+    await reaches(handle, State.WAITING_APPROVAL)
+    first, second = [request.request for request in script.asked(sig.ASK)]
+    assert first.id != second.id
+    result = ApprovalResult(
+        id=second.id,
+        state=ApprovalState.APPROVED,
+        by=("bob",),
+        decided_at=datetime.now(UTC),
+        covers={second.waiter.incident: second.waiter.plan_hash},
+    )
+    await handle.signal(NodeWorkflow.decided, Decided(result=result))
+    assert await handle.result() == "returned"
+    assert not [line for line in script.lines if line.kind == "latch"]
