@@ -162,6 +162,8 @@ class Plan(Model):
             and self.identity == approved.identity
             and set(self.at_stake) <= set(approved.at_stake)
             and self.budget_bypass <= approved.budget_bypass
+            and self.foreign_cordon == approved.foreign_cordon
+            and self.hands_off == approved.hands_off
         )
 
 
