@@ -24,14 +24,19 @@ from medevac.fleet.census import Census
 from medevac.fleet.guard import CLOSING_PEOPLE, Guard
 from medevac.fleet.guard_state import Breaker, Lease, State
 from medevac.fleet.lease import Granted, LeaseAnswer, LeaseRef, LeaseRequest
-from medevac.policy.active import PolicyVersion
 from medevac.policy.people import need
+from medevac.policy.policy import Policy
 
 FORGET_EVERY = 500
 
 
+class InForce(Protocol):
+    @property
+    def policy(self) -> Policy: ...
+
+
 class ActivePolicy(Protocol):
-    def active(self) -> PolicyVersion: ...
+    def active(self) -> InForce: ...
 
 
 @dataclass(frozen=True, slots=True)

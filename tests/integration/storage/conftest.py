@@ -12,10 +12,8 @@ import pytest
 from activities.guard.store import GuardStore
 from activities.storage.database import Database
 from medevac.fleet.limits import Limits, Share
-from medevac.policy.active import PolicyVersion
 from medevac.policy.policy import Policy
 from tests.integration.storage import postgres
-from tests.unit.fleet.fleet import T0
 
 
 @pytest.fixture(scope="session")
@@ -26,39 +24,61 @@ def postgres_url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def postgres_migrated(postgres_url: str) -> str:
+    """Name of a database at the newest schema, to make others from."""
+    database = Database(postgres.new_database(postgres_url, "migrated"))
+    database.upgrade()
+    database.close()
+    return "migrated"
+
+
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of an empty database."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/ledger.sqlite"
-    return postgres.new_database(request.getfixturevalue("postgres_url"), f"t{uuid.uuid4().hex}")
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def empty_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of a database without a schema."""
+    if kind == "sqlite":
+        return f"sqlite:///{tmp_path}/empty.sqlite"
+    return postgres.new_database(request.getfixturevalue("postgres_url"), f"e{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of a database at the newest schema."""
+    if kind == "sqlite":
+        url = f"sqlite:///{tmp_path}/ledger.sqlite"
+        database = Database(url)
+        database.upgrade()
+        database.close()
+        return url
+    template = request.getfixturevalue("postgres_migrated")
+    return postgres.new_database(request.getfixturevalue("postgres_url"), f"t{uuid.uuid4().hex}", template)
 
 
 @pytest.fixture
 def db(url: str) -> Iterator[Database]:
     database = Database(url)
-    database.upgrade()
     yield database
     database.close()
 
 
 @dataclass
 class FixedPolicy:
-    """The policy in force, as tests set it."""
+    """The policy in force, as tests set it: beyond a real one's bounds too, to look at one limit alone."""
 
     limits: Limits = field(default_factory=Limits)
 
-    def active(self) -> PolicyVersion:
-        policy = Policy(name="test", simulated_only=True, limits=self.limits)
-        return _Version(version=1, hash="h", text="", author="t", applied_at=T0, fixed=policy)
+    def active(self) -> InForceNow:
+        return InForceNow(Policy(name="test").model_copy(update={"limits": self.limits}))
 
 
-class _Version(PolicyVersion):
-    fixed: Policy
-
-    @property
-    def policy(self) -> Policy:
-        return self.fixed
+@dataclass(frozen=True)
+class InForceNow:
+    policy: Policy
 
 
 @pytest.fixture

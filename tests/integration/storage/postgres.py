@@ -75,8 +75,8 @@ def server(superuser: str = "medevac") -> Iterator[str]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def new_database(url: str, name: str) -> str:
-    """Makes an empty database beside the one of `url`."""
+def new_database(url: str, name: str, template: str = "template1") -> str:
+    """Makes a database beside the one of `url`."""
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
     return url.rsplit("/", 1)[0] + f"/{name}"

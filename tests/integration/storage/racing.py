@@ -43,9 +43,7 @@ def in_processes(script: str, arguments: Sequence[Sequence[str]]) -> list[object
         )
         for each in arguments
     ]
-    answers = []
-    for process in running:
-        out, err = process.communicate(timeout=120)
+    ended = [(process, *process.communicate(timeout=120)) for process in running]
+    for process, _, err in ended:
         assert process.returncode == 0, err
-        answers.append(json.loads(out.strip().splitlines()[-1]))
-    return answers
+    return [json.loads(out.strip().splitlines()[-1]) for _, out, _ in ended]

@@ -23,8 +23,8 @@ def test_the_migrations_make_the_tables_that_the_code_knows(db: Database) -> Non
         assert compare_metadata(context, metadata) == []
 
 
-def test_check_says_what_to_run(url: str) -> None:
-    database = Database(url)
+def test_check_says_what_to_run(empty_url: str) -> None:
+    database = Database(empty_url)
     with pytest.raises(SchemaError, match="run `medevac setup`"):
         database.check()
     with pytest.raises(Unreadable, match="run `medevac setup`"):
@@ -41,8 +41,8 @@ def test_check_refuses_a_schema_of_another_version(db: Database) -> None:
         db.check()
 
 
-def test_two_processes_may_upgrade_at_once(url: str) -> None:
-    databases = [Database(url) for _ in range(3)]
+def test_two_processes_may_upgrade_at_once(empty_url: str) -> None:
+    databases = [Database(empty_url) for _ in range(3)]
     errors: list[BaseException] = []
 
     def upgrade(database: Database) -> None:

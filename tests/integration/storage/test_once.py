@@ -157,8 +157,8 @@ def test_one_read_serves_a_second_and_no_longer(db: Database, monkeypatch: pytes
     assert here.blocking("c", "n") is not None
 
 
-def test_fences_that_cannot_be_read_are_not_absent(url: str) -> None:
-    database = Database(url)  # no schema: every read fails
+def test_fences_that_cannot_be_read_are_not_absent(empty_url: str) -> None:
+    database = Database(empty_url)  # no schema: every read fails
     with pytest.raises(Unreadable):
         Fences(database).blocking("c", "n")
     database.close()
