@@ -202,6 +202,8 @@ class NotifyRequest(Keyed):
     text: str
     page: bool = False
     """True where a person must look now: handed over, expired approval, stuck."""
+    topic: str = ""
+    """Many messages of one topic within a minute are told together; empty = always posted by itself."""
 
 
 class AskRequest(Keyed):

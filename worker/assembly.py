@@ -16,6 +16,7 @@ from activities.asking import AskActivities
 from activities.census import CensusTaker
 from activities.evacuation import EvacuationActivities
 from activities.failures import Bounded
+from activities.folding import Folding
 from activities.guarding import LeaseActivities
 from activities.intended import SendOnce
 from activities.interceptor import LedgerInterceptor
@@ -58,13 +59,15 @@ def assemble(settings: Settings, installation: Installation, client: Client) -> 
     """Call it on the event loop that `client` belongs to."""
     registry, stores = installation.registry, installation.stores
     bounded, threads = Bounded(), Threads(4)
+    folding = Folding(stores.ledger, bounded)
     return Assembly(
-        implementations=implementations(registry, stores, client, asyncio.get_running_loop(), bounded),
+        implementations=implementations(registry, stores, client, asyncio.get_running_loop(), bounded, folding),
         interceptors=[LedgerInterceptor(stores.ledger, bounded)],
         sweep=Sweep(
             stores,
             TemporalEngine(client, TIMINGS[settings.timing], settings.signal_timeout_s),
             registry.chat,
+            folding,
             threads,
             settings.sweep_s,
         ),
@@ -74,7 +77,12 @@ def assemble(settings: Settings, installation: Installation, client: Client) -> 
 
 
 def implementations(
-    registry: Registry, stores: Stores, client: Client, loop: asyncio.AbstractEventLoop, bounded: Bounded
+    registry: Registry,
+    stores: Stores,
+    client: Client,
+    loop: asyncio.AbstractEventLoop,
+    bounded: Bounded,
+    folding: Folding,
 ) -> list[Callable[..., Any]]:
     """Every activity, bound to what it acts on."""
     look = Look(registry, stores.ledger, stores.guard, stores.fences)
@@ -88,7 +96,7 @@ def implementations(
         MachineActivities(registry, look, stores.intents, stores.ledger),
         VerificationActivities(registry),
         TicketActivities(registry, once),
-        MessageActivities(registry, once),
+        MessageActivities(registry, once, folding),
         AskActivities(stores.ledger, client, loop),
         RecordingActivities(stores.ledger),
     )

@@ -13,6 +13,9 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+from activities.folding import Folding, due
+from activities.messaging import MAX_TEXT
+from activities.messaging import PAGE as LOUD
 from activities.ports import Chat, NotSent, Unclear, Unreadable
 from medevac.incident import IncidentView, Line, State, StepKey
 from worker import metrics
@@ -52,6 +55,7 @@ class Sweep:
         stores: Stores,
         engine: Engine,
         chat: Chat,
+        folding: Folding,
         threads: Threads,
         every_s: float,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -59,6 +63,7 @@ class Sweep:
         self._stores = stores
         self._engine = engine
         self._chat = chat
+        self._folding = folding
         self._threads = threads
         self._every_s = every_s
         self._now = now
@@ -87,6 +92,7 @@ class Sweep:
         now = self._now()
         opened = await self._threads.run(self._stores.ledger.incidents, open_only=True, limit=MOST)
         await self._gauges(opened, now)
+        await self._tell_together(now)
         overdue = [view for view in opened if await self._overdue(view, now)]
         metrics.OVERDUE_INCIDENTS.set(len(overdue))
         for view in overdue:
@@ -185,6 +191,19 @@ class Sweep:
                 f"{lease.cluster}/{lease.node}: its workflow is gone in the middle of a step; look at the node",
             )
 
+    # -- messages that were folded -----------------------------------------------------------------------------
+
+    async def _tell_together(self, now: datetime) -> None:
+        while (digest := await self._threads.run(due, self._stores.ledger, now)) is not None:
+            # A line first: of all sweeps only the one whose line is new speaks.
+            if not await self._threads.run(self._stores.ledger.add_lines, [digest.line]):
+                continue
+            text = (LOUD if digest.page else "") + digest.text[:MAX_TEXT]
+            try:
+                await self._threads.run(self._chat.post, str(digest.line.key), PAGES, text)
+            except (NotSent, Unclear, Unreadable) as error:
+                log.error("%s (could not be posted: %s)", digest.text, error)
+
     # -- pages -------------------------------------------------------------------------------------------------
 
     async def _page(self, key: StepKey, text: str) -> None:
@@ -192,6 +211,8 @@ class Sweep:
         if not await self._threads.run(self._stores.ledger.add_lines, [line]):
             return
         log.error("page: %s", text)
+        if await self._threads.run(self._folding.folds, key, key.step, text, True, self._now()):
+            return
         try:
             await self._threads.run(self._chat.post, str(key), PAGES, text)
         except (NotSent, Unclear, Unreadable) as error:

@@ -32,11 +32,13 @@ class Telling:
             run.lines = [*request.lines, *run.lines]
 
     async def notify(self, what: str, text: str, *, page: bool = False) -> None:
-        """Says it once; a chat that is down never stops an incident."""
+        """Says it once; a chat that is down never stops an incident. The first word of `what` is the topic."""
         run = self.run
         if not run.first_time(what):
             return
-        request = sig.NotifyRequest(key=run.key("notify"), thread=run.incident, text=text, page=page)
+        request = sig.NotifyRequest(
+            key=run.key("notify"), thread=run.incident, text=text, page=page, topic=what.split()[0]
+        )
         try:
             await self.steps.call(sig.NOTIFY, request)
         except ActivityError:

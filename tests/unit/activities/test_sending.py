@@ -6,6 +6,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities import signatures as sig
+from activities.folding import Folding
 from activities.messaging import MessageActivities
 from activities.ports import NotSent, Unreadable
 from activities.ticketing import TicketActivities
@@ -25,7 +26,7 @@ def tickets(house: House) -> TicketActivities:
 
 @pytest.fixture
 def messages(house: House) -> MessageActivities:
-    return MessageActivities(house.registry, house.once)
+    return MessageActivities(house.registry, house.once, Folding(house.ledger, house.bounded))
 
 
 def sent(house: House, effect: Effect) -> int:

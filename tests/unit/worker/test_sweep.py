@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from activities.failures import Bounded
+from activities.folding import Folding
 from medevac.faults.classes import FaultClass
 from medevac.fleet.census import Census
 from medevac.fleet.lease import Granted, LeaseRequest
@@ -37,7 +39,8 @@ def clock() -> Clock:
 def sweep(stores: Stores, engine: StubEngine, world: World, clock: Clock) -> Sweep:
     from simulation.adapters import SimulatedChat
 
-    return Sweep(stores, engine, SimulatedChat(world), Threads(2), 30.0, clock)
+    folding = Folding(stores.ledger, Bounded())
+    return Sweep(stores, engine, SimulatedChat(world), folding, Threads(2), 30.0, clock)
 
 
 def put(stores: Stores, engine: StubEngine, node: Node, due_s: float | None, **changed: object) -> None:
@@ -167,3 +170,19 @@ async def test_only_the_lease_of_a_dead_holder_is_taken_back(
     engine.live.clear()
     await sweep.once()
     assert stores.guard.leases() == []
+
+
+async def test_a_storm_of_pages_is_told_together_once_its_minute_is_over(
+    sweep: Sweep, stores: Stores, engine: StubEngine, node: Node, world: World, clock: Clock
+) -> None:
+    nodes = world.nodes("sim-a")
+    for i, each in enumerate(nodes):
+        put(stores, engine, each, -1, id=f"inc-{i}")
+    await sweep.once()
+    assert len(world.messages()) == 3
+    clock.now += timedelta(seconds=70)
+    await sweep.once()
+    await sweep.once()
+    alone, together = world.messages()[:3], world.messages()[3:]
+    assert len(together) == 1
+    assert f"{len(nodes) - len(alone)} × overdue" in together[0]
