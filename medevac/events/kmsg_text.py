@@ -68,9 +68,7 @@ def _xid(address: str, instances: str, code: int, tail: str) -> Fault | None:
     place = pci(address)
     if place is None or code == 0:
         return None
-    found: list[str | None] = []
-    for m in _INSTANCE.finditer(instances):
-        found.append((mig_gi if m[1] == "GPU-I" else mig_ci)(int(m[2], 16)))
+    found = [(mig_gi if kind == "GPU-I" else mig_ci)(int(n, 16)) for kind, n in _INSTANCE.findall(instances)]
     text = tail.lstrip(", ")
     detail: dict[str, str | int | list[str]] = {}
     if m := _PID.match(text):

@@ -240,7 +240,8 @@ class FaultSet(Model):
 
         if old.actionable and not event.actionable:
             seen = {"raised_by": _raised(old.raised_by, event, raiser), "count": old.count + 1, "last_seen": now}
-            return self._with(old.model_copy(update=seen), Change.REPEAT, "evidence: its sender forbids to act on it")
+            joined = _as_its_raisers_allow(old.model_copy(update=seen))
+            return self._with(joined, Change.REPEAT, "evidence: its sender forbids to act on it")
         newly = event.actionable and not old.actionable
         worse_class = fault_class.rank < old.fault_class.rank
         sooner = bool(event.not_before and old.not_before and event.not_before < old.not_before)
@@ -386,10 +387,15 @@ def _taken_back(fault: OpenFault, event: HealthEvent, now: datetime) -> OpenFaul
         r.model_copy(update={"cleared_at": r.cleared_at or now}) if _matches(fault, r, event) else r
         for r in fault.raised_by
     )
-    actionable = fault.actionable
-    if not fault.fault_class.latched and (left := [r for r in raised_by if r.cleared_at is None]):
-        actionable = any(r.actionable for r in left)
-    return fault.model_copy(update={"raised_by": raised_by, "actionable": actionable})
+    return _as_its_raisers_allow(fault.model_copy(update={"raised_by": raised_by}))
+
+
+def _as_its_raisers_allow(fault: OpenFault) -> OpenFault:
+    """Only what still stands may be acted on; a latched fault stands whatever its senders take back."""
+    left = [r for r in fault.raised_by if r.cleared_at is None]
+    if fault.fault_class.latched or not left:
+        return fault
+    return fault.model_copy(update={"actionable": any(r.actionable for r in left)})
 
 
 def _raiser(event: HealthEvent, now: datetime) -> Raiser:
