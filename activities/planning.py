@@ -77,6 +77,7 @@ class PlanActivities:
                 node_name=request.node,
                 node=node,
                 unreadable=world.unreadable,
+                seen=request.seen,
                 workloads=world.workloads,
                 faults=request.faults,
                 history=history,

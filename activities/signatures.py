@@ -89,6 +89,8 @@ class PlanRequest(Model):
     node: str
     faults: FaultSet
     opened_at: datetime
+    seen: bool = False
+    """An earlier plan of this incident has read the node: where it is no more, it is gone."""
     asked_rungs: tuple[Rung, ...] = ()
     """Rungs that this run has begun, in order; the ledger may not have them yet."""
     failed: str = ""

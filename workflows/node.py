@@ -189,6 +189,9 @@ class NodeWorkflow:
             node=run.node,
             faults=run.faults,
             opened_at=run.opened_at,
+            # In mid-repair a node may be away for a while; only one that a person has may simply be gone.
+            seen=bool(run.plan and run.plan.identity.machine_id)
+            and (not run.asked_rungs or run.state is State.HANDED_OVER),
             asked_rungs=tuple(run.asked_rungs),
             failed=run.failed,
             hand_over=run.hand_over,
@@ -225,7 +228,7 @@ class NodeWorkflow:
                 return await self._hand_over(plan)
             case Action.RECORD | Action.WITHDRAW:
                 await self.remediation.lift()
-                return End.WITHDRAWN
+                return End.DISPOSED if plan.gone else End.WITHDRAWN
 
     async def _watch(self, plan: Plan) -> None:
         """Marked, and given time to clear by itself."""

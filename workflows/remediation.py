@@ -13,7 +13,6 @@ from temporalio.exceptions import ActivityError
 from activities import signatures as sig
 from activities.signatures import Mark, Verb
 from medevac.faults.faultset import Remedy
-from medevac.fleet.node import Identity
 from medevac.incident import End, Outcome, State, StepKey, StepResult
 from medevac.policy.plan import ApprovalNeed, Plan, Rung
 from workflows.permission import Permission
@@ -117,22 +116,29 @@ class Remediation:
         title = f"{plan.rung} {self.run.cluster}/{self.run.node} for {plan.cause}"
         await self.permission.approved(plan, approval, need, title=title)
 
-    async def _act(self, plan: Plan, verb: Verb, identity: Identity) -> StepKey:
-        """One physical call; its key names the intent that `prove` looks for."""
+    async def _act(self, plan: Plan, verb: Verb, acted: dict[Verb, StepKey]) -> None:
+        """One physical call; its key in `acted` names the intent that `prove` looks for."""
         run = self.run
         self.standing.stay()
         run.state = State.ACTING
         key = run.key(f"act-{verb}")
         request = sig.ActRequest(
             key=key,
-            pre=run.precondition(plan, identity),
+            pre=run.precondition(plan, plan.identity),
             verb=verb,
             fault=plan.cause or "",
             fault_class=run.fault_class,
             rung=plan.rung or Rung.ESCALATE,
         )
-        self.standing.judge(str(verb), await self.steps.step(sig.ACT, request, deadline_s=plan.step_s))
-        return key
+        result = await self.steps.step(sig.ACT, request, deadline_s=plan.step_s)
+        if plan.rung and not acted and result.outcome not in (Outcome.REFUSED, Outcome.CANCELLED):
+            # Also where it failed or gave no answer: it may have been sent, and must not count as never tried.
+            run.asked_rungs.append(plan.rung)
+        self.standing.judge(str(verb), result)
+        acted[verb] = key
+        if verb is Verb.REQUEST and (result.outcome is Outcome.ALREADY or "unclear" in result.proof):
+            # Nobody knows whether a successor was asked for: the old machine stays until one has joined.
+            await self._prove(plan, (verb,), key)
 
     async def _evacuate(self, plan: Plan) -> None:
         run = self.run
@@ -188,17 +194,15 @@ class Remediation:
         verbs = VERBS[plan.rung] if plan.rung else ()
         run.remedy = self._begin(plan)
         began = run.remedy.began_at
-        keys: dict[Verb, StepKey] = {}
+        acted: dict[Verb, StepKey] = {}
         first, rest = (verbs[:1], verbs[1:]) if plan.request_first else ((), verbs)
         for verb in first:
-            keys[verb] = await self._act(plan, verb, plan.identity)
+            await self._act(plan, verb, acted)
         await self._evacuate(plan)
         run.remedy = run.remedy.model_copy(update={"step": "act"})
         for verb in rest:
-            keys[verb] = await self._act(plan, verb, plan.identity)
-        if plan.rung:
-            run.asked_rungs.append(plan.rung)
-        proved = await self._prove(plan, verbs, keys[verbs[-1]])
+            await self._act(plan, verb, acted)
+        proved = await self._prove(plan, verbs, acted[verbs[-1]])
         run.remedy = run.remedy.model_copy(update={"step": "verify", "proved_at": proved.at or workflow.now()})
         if plan.rung is Rung.TERMINATE:
             await self.permission.release()

@@ -144,6 +144,8 @@ class Plan(Model):
     foreign_cordon: str | None = None
     hands_off: str | None = None
     """Who else keeps the node, as the plan saw it: what was known and asked about doesn't refuse the step."""
+    gone: bool = False
+    """`withdraw` only: the node is no more, so the incident ends as disposed."""
     would: str = ""
     """`observe` only: what would have been done, in words."""
     reasons: tuple[str, ...] = ()

@@ -41,6 +41,8 @@ class Planner:
                 ("the ledger says that this incident has ended: nothing more is done for it",),
                 faults=(),
             )
+        if self._gone():
+            return here.make(Action.WITHDRAW, (f"node {context.node_name} is gone", *here.wrong), faults=(), gone=True)
         if context.hand_over:
             return self._hand_over(context.hand_over)
         if context.unreadable:
@@ -56,6 +58,13 @@ class Planner:
         if here.standing.mode is Mode.OBSERVE:
             return self._observe()
         return self._decide(here.standing.mode, here.standing.reasons)
+
+    def _gone(self) -> bool:
+        """The node was there when the incident began and left by someone else's hand."""
+        context = self.here.context
+        if context.node is not None or context.unreadable or not context.seen:
+            return False
+        return not {Rung.REPLACE, Rung.TERMINATE, Rung.RMA} & set(self.here.begun)
 
     # -- nothing is done ---------------------------------------------------------------------------------------
 

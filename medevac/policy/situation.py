@@ -31,6 +31,8 @@ class Context(Model):
     node: Node | None
     """None where there is no such node, or `unreadable` says why it can't be read."""
     unreadable: str = ""
+    seen: bool = False
+    """An earlier plan of this incident has read the node: where it is no more, it is gone, and not just unknown."""
     workloads: tuple[Workload, ...] = ()
     faults: FaultSet
     history: History

@@ -195,6 +195,12 @@ def test_a_node_that_vanished_in_mid_repair_goes_to_a_person() -> None:
     assert decide("xid/79", nowhere=True, asked_rungs=(Rung.REBOOT,)).action is Action.HAND_OVER
 
 
+def test_a_node_that_someone_took_away_ends_the_incident() -> None:
+    made = decide("xid/79", nowhere=True, seen=True)
+    assert (made.action, made.gone) == (Action.WITHDRAW, True)
+    assert not decide("xid/79", nowhere=True, seen=True, asked_rungs=(Rung.REPLACE,)).gone, "its successor is still awaited"
+
+
 def test_what_cannot_be_read_is_a_no_and_is_looked_at_again() -> None:
     made = decide("xid/79", nowhere=True, unreadable="the API server doesn't answer", asked_rungs=(Rung.REBOOT,))
     assert (made.action, made.mark) == (Action.WATCH, False)
