@@ -7,7 +7,6 @@ says nothing. Envelope ids and times are not the event's.
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
@@ -20,8 +19,8 @@ from medevac.events.reading import Fields, Reading, instant, looks_like_json, pe
 
 SOURCE = "aws"
 
-SNS_HOST = re.compile(r"sns\.[a-z]{2}(?:-[a-z]{1,12}){1,3}-[0-9]{1,2}\.amazonaws\.com(?:\.cn)?")
-"""The only hosts that a subscription is confirmed at."""
+SNS_URL = re.compile(r"https://sns\.[a-z]{2}(?:-[a-z]{1,12}){1,3}-[0-9]{1,2}\.amazonaws\.com(?:\.cn)?/[!-~]{0,2000}")
+"""The only addresses that a subscription is confirmed at."""
 
 
 def parse(payload: Payload) -> Parsed:
@@ -119,8 +118,7 @@ def _subscription(reading: Reading, fields: Fields) -> None:
         )  # fmt: skip
         return
     url = fields.text("SubscribeURL")
-    parts = urlsplit(url) if len(url) < 2_000 and url.isprintable() else urlsplit("")
-    if parts.scheme != "https" or not SNS_HOST.fullmatch(parts.netloc):
+    if not SNS_URL.fullmatch(url):
         raise ParseError(f"SubscribeURL {quote(url)} is no address of SNS")
     reading.add(
         Kind.HANDSHAKE, "sns/subscription-confirmation", part=fields.value, key=(topic, fields.text("Token")),

@@ -14,7 +14,7 @@ from medevac.events.parsing import ParseError
 from medevac.events.reading import Fields, Reading, fault_code, instant, quote, rfc1123
 
 _INSTANCE = re.compile(r"(?:arn:aws[a-z-]{0,20}:ec2:[^:]{0,40}:[0-9]{0,12}:?instance/|arn:aws[^/]{0,80}instance/)?"
-                       r"(i-[0-9a-f]{4,17})")  # fmt: skip
+                       r"(i-[0-9a-f]{3,17})")  # fmt: skip
 SPOT_WARNING = timedelta(minutes=2)
 """Between a Spot notice and the instance's end; with `hibernate` it begins at once."""
 _WITHDRAWN = re.compile(r"\[(?:canceled|cancelled|completed)\]", re.IGNORECASE)

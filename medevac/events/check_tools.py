@@ -7,7 +7,7 @@ import re
 from medevac.events.event import Kind
 from medevac.events.reading import Reading, entities, fault_code, gpu, ib, is_node_name, one_line, real
 
-MAX_LINES = 200_000
+MAX_GPUS = 1_024
 FRYER = re.compile(r"GPUs seem healthy|GPUs are not healthy|^GPU #[0-9]+: .{0,80}flops", re.IGNORECASE | re.MULTILINE)
 
 _NAMED = re.compile(
@@ -87,7 +87,7 @@ def burn(reading: Reading, text: str, exit_code: int | None) -> None:
     """Only the last table decides: progress lines carry warnings that it takes into account."""
     table = text.rpartition("Tested ")[2] if "Tested " in text else ""
     results = re.findall(r"^[ \t]{0,40}GPU ([0-9]{1,4}): (OK|FAULTY)[ \t\r]{0,8}$", table, re.MULTILINE)
-    faulty = [number for number, word in results if word == "FAULTY"]
+    faulty = list(dict.fromkeys(number for number, word in results if word == "FAULTY"))[:MAX_GPUS]
     for number in faulty:
         _verdict(reading, "gpu-burn", "fail", text, found=entities(gpu(number)), kind=Kind.FAULT,
                  words=f"GPU {number} computed wrong results under load")  # fmt: skip
@@ -106,9 +106,9 @@ def fryer(reading: Reading, text: str, exit_code: int | None) -> None:
     by_gpu: dict[str, list[str]] = {}
     for number, reason in reasons:
         by_gpu.setdefault(number, []).append(reason.strip())
-    for number, words in by_gpu.items():
+    for number, words in list(by_gpu.items())[:MAX_GPUS]:
         _verdict(reading, "gpu-fryer", "fail", text, found=entities(gpu(number)), kind=Kind.FAULT,
-                 words=f"GPU {number}: {'; '.join(words)}", exit_code=exit_code)  # fmt: skip
+                 words=f"GPU {number}: {'; '.join(words[:8])}", exit_code=exit_code)  # fmt: skip
     if by_gpu:
         return
     if "not healthy" in text:

@@ -176,7 +176,10 @@ def _nvlink(reading: Reading, body: Fields, header: list[str]) -> None:
     for link, held in body.value.items():
         if not (m := re.fullmatch(r"Link (\d{1,3})", link)):
             continue
-        for counter, child in Fields.of(held, link).fields("children", {}).value.items():
+        counters = Fields.of(held, link).fields("children", {}).value
+        if len(counters) > MAX_SYSTEMS:
+            raise ParseError(f"{link} has {len(counters)} counters, more than the {MAX_SYSTEMS} allowed")
+        for counter, child in counters.items():
             count = whole(Fields.of(child, counter).get("value"))
             if count is None or count <= 0:
                 continue

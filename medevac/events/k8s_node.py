@@ -19,7 +19,7 @@ def recognises(payload: Payload) -> bool:
     document = peek_json(payload)
     if not isinstance(document, dict):
         return False
-    inner = document.get("object") if "type" in document else document
+    inner = document.get("object") if "object" in document else document
     if not isinstance(inner, dict):
         return False
     return inner.get("kind") in ("Node", "NodeList", "EventList") or (

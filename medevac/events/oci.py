@@ -6,7 +6,6 @@ The instance of a maintenance is `additionalDetails.instanceId`; `resourceId` is
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 from medevac.events.event import Kind, Statement
 from medevac.events.parsing import Parsed, ParseError, Payload
@@ -15,7 +14,8 @@ from medevac.events.reading import Fields, Reading, fault_code, instant, peek_js
 SOURCE = "oci"
 
 _INSTANCE = re.compile(r"ocid1\.instance\.[a-z0-9]{1,20}\.[a-z0-9-]{0,40}\.[a-z0-9]{4,120}")
-_ENDPOINT = re.compile(r"[a-z0-9.-]{1,80}\.oraclecloud\.com")
+CONFIRMATION_URL = re.compile(r"https://[a-z0-9.-]{1,80}\.oraclecloud\.com/[!-~]{0,2000}")
+"""The only addresses that a subscription is confirmed at."""
 MAINTENANCE = "com.oraclecloud.computeapi.instancemaintenance"
 PREEMPTION = "com.oraclecloud.computeapi.instancepreemptionaction"
 OVER = frozenset(("SUCCEEDED", "COMPLETED", "CANCELED", "CANCELLED"))
@@ -46,8 +46,7 @@ def recognises(payload: Payload) -> bool:
 
 
 def _confirmation(reading: Reading, url: str) -> None:
-    parts = urlsplit(url) if len(url) < 2_000 and url.isprintable() and "[" not in url else urlsplit("")
-    if parts.scheme != "https" or not _ENDPOINT.fullmatch(parts.netloc):
+    if not CONFIRMATION_URL.fullmatch(url):
         raise ParseError(f"X-OCI-NS-ConfirmationURL {quote(url)} is no address of Oracle Cloud")
     reading.add(
         Kind.HANDSHAKE, "oci/subscription-confirmation", part=url, key=("confirmation", url), actionable=False,

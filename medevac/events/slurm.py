@@ -27,7 +27,8 @@ from medevac.events.slurm_words import LOG_LINES, OWN, reason_code, state_code
 
 SOURCE = "slurm"
 MAX_FLAGS = 32
-MAX_REFUSED = 200
+MAX_REFUSED = 50
+MAX_LINES = 50_000
 MAX_REASON = 1_000
 
 _SINFO = re.compile(
@@ -111,7 +112,10 @@ def _text(reading: Reading, text: str) -> None:
         _scontrol(reading, text)
         return
     known = 0
-    for number, line in enumerate(text.splitlines(), 1):
+    lines = text.splitlines()
+    if len(lines) > MAX_LINES:
+        raise ParseError(f"body has {len(lines)} lines, more than the {MAX_LINES} allowed")
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         if re.match(r"\s*REASON\s+USER\s+TIMESTAMP", line):
@@ -188,7 +192,7 @@ def _json(reading: Reading, fields: Fields) -> None:
             names: list[str] = []
             for name in group.fields("nodes", {}).list("nodes", ()):
                 names += expand(str(name))
-                if len(names) > MAX_PARTS:
+                if len(names) + len(reading.events) > MAX_PARTS:
                     raise ParseError(f"names more nodes than allowed ({MAX_PARTS})")
             for name in names:
                 _node(reading, name, states, reason.text("description", ""), reason.maybe_text("user"),

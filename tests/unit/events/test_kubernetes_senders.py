@@ -1,0 +1,164 @@
+"""Node conditions by their polarity, Events about nodes, watch frames, through the senders that share them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from medevac.events.event import Kind, Statement
+from medevac.events.parsing import ParseError
+from medevac.events.registry import detect
+from tests.unit.events.payloads import forms, only, parsed, payload
+
+BOOT = "3f1d2c4b-0000-4000-8000-00000000beef"
+
+
+def condition(kind: str, status: str, reason: str = "Because", message: str = "it is so") -> dict[str, Any]:
+    times = {"lastHeartbeatTime": "2026-03-01T08:10:00Z", "lastTransitionTime": "2026-03-01T08:00:00Z"}
+    return {"type": kind, "status": status, "reason": reason, "message": message, **times}
+
+
+def node(*conditions: dict[str, Any], name: str = "worker-3") -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "uid": "u-1"},
+        "spec": {"providerID": "aws:///eu-north-1a/i-0aa11bb22"},
+        "status": {"conditions": list(conditions), "nodeInfo": {"bootID": BOOT}},
+    }
+
+
+def event(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "worker-3.1", "uid": "e-1"},
+        "involvedObject": {"kind": "Node", "name": "worker-3", "uid": "worker-3"},
+        "reason": reason,
+        "message": message,
+        "type": "Warning",
+        "count": 1,
+        "firstTimestamp": "2026-03-01T08:00:00Z",
+        "lastTimestamp": "2026-03-01T08:00:00Z",
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("Ready", "True", "False"),
+        ("Ready", "True", "Unknown"),
+        ("MemoryPressure", "False", "True"),
+        ("NetworkUnavailable", "False", "True"),
+        ("KernelDeadlock", "False", "True"),
+        ("ReadonlyFilesystem", "False", "True"),
+        ("KubeletUnhealthy", "False", "True"),
+        ("KernelReady", "True", "False"),
+        ("GPUHealthy", "True", "False"),
+        ("SomebodysOwnProblem", "False", "True"),
+    ],
+)
+def test_polarity_is_by_the_conditions_type(kind: str, good: str, bad: str) -> None:
+    fault = only("k8s_node", node(condition(kind, bad)))
+    assert (fault["kind"], fault["fault"], fault["subject"]) == ("fault", f"condition/{kind}", "worker-3")
+    assert fault["starts_at"] == "2026-03-01T08:00:00Z"
+    clear = parsed("k8s_node", node(condition(kind, good))).events[0]
+    assert clear.kind is Kind.RECOVERED
+    assert clear.dedupe_key == parsed("k8s_node", node(condition(kind, bad))).events[0].dedupe_key
+    assert clear.statement is Statement.LEVEL
+    assert clear.boot_id == BOOT
+
+
+def test_a_lost_kubelet_is_said_once() -> None:
+    lost = [condition(k, "Unknown", "NodeStatusUnknown") for k in ("Ready", "MemoryPressure", "DiskPressure")]
+    assert [e["fault"] for e in forms("k8s_node", node(*lost))] == ["condition/Ready"]
+
+
+def test_an_eks_reason_says_which_xid_and_a_dcgm_error_is_the_monitors() -> None:
+    bad = condition("AcceleratedHardwareReady", "False", "NvidiaXID95Error", "detected XID-95")
+    found = only("eks_nma", node(bad, condition("KernelReady", "True")) | {"status": {"conditions": [bad]}})
+    assert (found["fault"], found["severity"]) == ("xid/95", "critical")
+    dcgm = only("eks_nma", node(condition("AcceleratedHardwareReady", "False", "DCGMError", "hostengine down")))
+    assert dcgm["fault"] == "eks/DCGMError"
+
+
+def test_events_about_nodes_are_edges_and_others_say_nothing() -> None:
+    hung = only("npd", event("TaskHung", "task x:1 blocked for more than 120 seconds."))
+    assert (hung["kind"], hung["fault"], hung["severity"]) == ("fault", "event/TaskHung", "warning")
+    assert forms("npd", event("Evicted", involvedObject={"kind": "Pod", "name": "p"})) == []
+    assert only("k8s_node", event("Whatever", type="Normal"))["kind"] == "info"
+    new = event("NvidiaXID31Warning", type="Warning", reportingController="eks-node-monitoring-agent")
+    new |= {"regarding": new.pop("involvedObject"), "note": "detected unknown XID-31", "kind": "Event"}
+    assert only("eks_nma", new)["fault"] == "xid/31"
+
+
+def test_a_kernel_line_in_an_event_names_xid_and_pci() -> None:
+    line = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
+    found = only("npd", event("GPUFellOff", line))
+    assert (found["fault"], found["entities"]) == ("xid/79", ["pci:0000:3b:00"])
+
+
+def test_a_reboot_is_lifecycle_and_carries_the_new_boot() -> None:
+    found = parsed("k8s_node", event("Rebooted", f"Node worker-3 has been rebooted, boot id: {BOOT}")).events[0]
+    assert (found.kind, found.boot_id) == (Kind.LIFECYCLE, BOOT)
+
+
+def test_frames_lists_and_streams() -> None:
+    bad = node(condition("Ready", "False"))
+    assert only("k8s_node", {"type": "MODIFIED", "object": bad})["fault"] == "condition/Ready"
+    assert only("k8s_node", {"type": "DELETED", "object": bad})["fault"] == "node/deleted"
+    assert forms("k8s_node", {"type": "BOOKMARK", "object": {"kind": "Node", "metadata": {}}}) == []
+    assert forms("k8s_node", {"type": "ERROR", "object": {"kind": "Status", "code": 410}}) == []
+    items = [
+        {k: v for k, v in node(condition("Ready", "False"), name=f"n-{i}").items() if k != "kind"} for i in range(3)
+    ]
+    assert [e["subject"] for e in forms("k8s_node", {"kind": "NodeList", "items": items})] == ["n-0", "n-1", "n-2"]
+    stream = "\n".join(
+        json.dumps({"type": "ADDED", "object": n}) for n in (bad, node(condition("KernelDeadlock", "True")))
+    )
+    assert [e["fault"] for e in forms("k8s_node", stream)] == ["condition/Ready", "condition/KernelDeadlock"]
+
+
+def test_one_bad_node_in_a_list_is_refused_alone() -> None:
+    nodes = [node(condition("Ready", "False"), name="../etc"), node(condition("Ready", "False"))]
+    found = parsed("k8s_node", {"kind": "List", "items": nodes})
+    assert [e.subject for e in found.events] == ["worker-3"]
+    assert len(found.refused) == 1
+    assert "../etc" in str(found.refused[0])
+
+
+def test_our_own_conditions_and_events_are_echoes() -> None:
+    own = parsed("k8s_node", node(condition("medevac.dev/Incident", "True"))).events[0]
+    assert own.marker
+    assert own.kind is Kind.INFO
+    said = parsed("k8s_node", event("NodeMarked", source={"component": "medevac"})).events[0]
+    assert said.marker
+
+
+def test_planned_maintenance_of_aks_is_planned() -> None:
+    assert only("k8s_node", node(condition("VMEventScheduled", "True")))["kind"] == "planned"
+
+
+@pytest.mark.parametrize(
+    ("source", "body"),
+    [
+        ("npd", node(condition("KernelDeadlock", "True"))),
+        ("npd", event("OOMKilling", source={"component": "kernel-monitor"})),
+        ("eks_nma", node(condition("StorageReady", "True"))),
+        ("eks_nma", event("X", source={"component": "eks-node-monitoring-agent"})),
+        ("k8s_node", node(condition("Ready", "True"))),
+        ("k8s_node", event("X", source={"component": "kubelet"})),
+    ],
+)
+def test_each_is_recognised(source: str, body: Any) -> None:
+    assert source == detect(payload(body)).SOURCE
+
+
+def test_what_is_neither_is_refused() -> None:
+    with pytest.raises(ParseError, match="Pod"):
+        parsed("k8s_node", {"kind": "Pod", "metadata": {"name": "x"}})
+    with pytest.raises(ParseError, match="kind"):
+        parsed("npd", {"a": 1})

@@ -1,0 +1,223 @@
+"""dcgm-exporter's metrics, nvidia-smi's formats and failures, gpud's answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from medevac.events.event import HealthEvent, Kind
+from medevac.events.parsing import ParseError, Payload
+from medevac.events.registry import detect, read
+from tests.unit.events.payloads import UUID, forms, only, parsed, payload
+
+LABELS = f'gpu="2",UUID="{UUID}",pci_bus_id="00000000:3B:00.0",device="nvidia2",Hostname="worker-3"'
+
+
+def faults(source: str, body: Any, code: int | None = None) -> list[HealthEvent]:
+    raw = payload(body).body
+    return [e for e in read(source, Payload(raw, {}, code)).events if e.kind is Kind.FAULT]
+
+
+# --- dcgm-exporter -------------------------------------------------------------------------------------------
+
+
+def test_gauge_and_counter_of_one_xid_are_one_fault() -> None:
+    text = f'DCGM_FI_DEV_XID_ERRORS{{{LABELS}}} 94\nDCGM_EXP_XID_ERRORS_COUNT{{{LABELS},xid="94"}} 3\n'
+    (found,) = faults("dcgm_exporter", text)
+    assert (found.fault, found.subject) == ("xid/94", "worker-3")
+    assert found.entities == ("gpu:2", f"gpu-uuid:{UUID}", "pci:0000:3b:00")
+
+
+@pytest.mark.parametrize("value", ["0", "9223372036854775794", "NaN", "+Inf"])
+def test_no_xid(value: str) -> None:
+    assert faults("dcgm_exporter", f"DCGM_FI_DEV_XID_ERRORS{{{LABELS}}} {value}\n") == []
+    assert faults("dcgm_exporter", f'DCGM_EXP_XID_ERRORS_COUNT{{{LABELS},xid="79"}} 0\n') == []
+
+
+def test_temperature_is_a_measurement_and_remap_a_fault() -> None:
+    text = f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 88 1740816000000\nDCGM_FI_DEV_ROW_REMAP_FAILURE{{{LABELS}}} 1\n"
+    measured, failed = parsed("dcgm_exporter", text).events
+    assert measured.measurement is not None
+    assert (measured.kind, measured.measurement.name, measured.measurement.value) == (Kind.MEASUREMENT, "gpu_temp", 88)
+    assert failed.fault == "row-remap/failure"
+
+
+def test_clock_reasons_health_watches_and_switch_errors() -> None:
+    assert [e.fault for e in faults("dcgm_exporter", f"DCGM_FI_DEV_CLOCKS_EVENT_REASONS{{{LABELS}}} 72\n")] == [
+        "throttle/hw-thermal"
+    ]
+    watch = f'DCGM_EXP_GPU_HEALTH_STATUS{{{LABELS},health_watch="PCIE",health_error_code="3"}} 20\n'
+    assert [e.fault for e in faults("dcgm_exporter", watch)] == ["dcgm/DCGM_FR_PCI_REPLAY_RATE"]
+    switch = 'DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS{nvswitch="1",Hostname="worker-3"} 20034\n'
+    (found,) = faults("dcgm_exporter", switch)
+    assert (found.fault, found.entities) == ("sxid/20034", ("nvswitch:1",))
+
+
+def test_the_exporters_pod_is_no_machine() -> None:
+    text = 'DCGM_FI_DEV_XID_ERRORS{gpu="0",Hostname="nvidia-dcgm-exporter-x7k2q"} 79\n'
+    assert faults("dcgm_exporter", text)[0].subject is None
+
+
+def test_lines_that_are_no_samples_are_named() -> None:
+    found = parsed("dcgm_exporter", f"DCGM_FI_DEV_XID_ERRORS{{{LABELS}}} 79\nnonsense\n")
+    assert len(found.events) == 1
+    assert str(found.refused[0]).startswith("line 2")
+    with pytest.raises(ParseError, match="Prometheus"):
+        parsed("dcgm_exporter", "<html>\n")
+
+
+# --- nvidia-smi ----------------------------------------------------------------------------------------------
+
+
+def smi_xml(inner: str, version: int = 13) -> str:
+    return (
+        f'<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v{version}.dtd">\n<nvidia_smi_log>'
+        f'<gpu id="00000000:3B:00.0"><uuid>{UUID}</uuid>{inner}</gpu></nvidia_smi_log>'
+    )
+
+
+ECC_OLD = "<ecc_errors><volatile><double_bit><total>2</total></double_bit></volatile></ecc_errors>"
+ECC_NEW = "<ecc_errors><volatile><dram_uncorrectable>1</dram_uncorrectable></volatile></ecc_errors>"
+HW_POWER = "clocks_event_reason_hw_power_brake_slowdown"
+
+
+@pytest.mark.parametrize(
+    ("inner", "fault"),
+    [
+        ("<remapped_rows><remapped_row_pending>Yes</remapped_row_pending></remapped_rows>", "row-remap/pending"),
+        ("<remapped_rows><remapped_row_failure>Yes</remapped_row_failure></remapped_rows>", "row-remap/failure"),
+        ("<gpu_reset_status><reset_required>Yes</reset_required></gpu_reset_status>", "recovery-action/reset"),
+        ("<gpu_recovery_action>Reboot</gpu_recovery_action>", "recovery-action/reboot"),
+        ("<gpu_recovery_action>Drain and Reset</gpu_recovery_action>", "recovery-action/drain-and-reset"),
+        (ECC_OLD, "ecc/uncorrected"),
+        (ECC_NEW, "ecc/uncorrected"),
+        (f"<clocks_event_reasons><{HW_POWER}>Active</{HW_POWER}></clocks_event_reasons>", "throttle/hw-power-brake"),
+        ("<fan_speed>[Unknown Error]</fan_speed>", "gpu-lost"),
+    ],
+)
+def test_findings_in_xml(inner: str, fault: str) -> None:
+    (found,) = faults("nvidia_smi", smi_xml(inner))
+    assert found.fault == fault
+    assert set(found.entities) == {f"gpu-uuid:{UUID}", "pci:0000:3b:00"}
+
+
+def test_modes_and_absent_values_are_no_findings() -> None:
+    inner = (
+        "<ecc_mode><current_ecc>Enabled</current_ecc><pending_ecc>Enabled</pending_ecc></ecc_mode>"
+        "<remapped_rows>N/A</remapped_rows><gpu_recovery_action>None</gpu_recovery_action>"
+        "<ecc_errors><volatile><sram_uncorrectable>0</sram_uncorrectable></volatile></ecc_errors>"
+        "<clocks_throttle_reasons><clocks_throttle_reason_sw_power_cap>Active</clocks_throttle_reason_sw_power_cap>"
+        "</clocks_throttle_reasons>"
+    )
+    assert faults("nvidia_smi", smi_xml(inner, 11)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<!DOCTYPE a [<!ENTITY x "lol"><!ENTITY y "&x;&x;">]><nvidia_smi_log>&y;</nvidia_smi_log>',
+        '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><nvidia_smi_log>&x;</nvidia_smi_log>',
+        "<nvidia_smi_log><gpu>",
+        "<" + "a><" * 50 + "a>",
+        "<other/>",
+    ],
+)
+def test_hostile_xml_is_refused(text: str) -> None:
+    with pytest.raises(ParseError, match="XML"):
+        parsed("nvidia_smi", text)
+
+
+def test_text_belongs_to_the_gpu_above_it() -> None:
+    text = (
+        "==============NVSMI LOG==============\n\nAttached GPUs                             : 2\n"
+        "GPU 00000000:3B:00.0\n    Remapped Rows\n        Pending                           : No\n"
+        "GPU 00000000:9B:00.0\n    GPU UUID                              : " + UUID + "\n"
+        "    Clocks Event Reasons\n        HW Slowdown                       : Active\n"
+        "            HW Thermal Slowdown           : Active\n"
+    )
+    (found,) = faults("nvidia_smi", text)
+    assert found.fault == "throttle/hw-thermal"
+    assert set(found.entities) == {"pci:0000:9b:00", f"gpu-uuid:{UUID}"}
+
+
+def test_csv_reads_by_its_header() -> None:
+    text = (
+        "index, uuid, pci.bus_id, temperature.gpu, remapped_rows.pending, ecc.errors.uncorrected.volatile.total\n"
+        f"0, {UUID}, 00000000:1B:00.0, 41, No, 0\n"
+        f"1, {UUID}, 00000000:43:00.0, 90, Yes, [N/A]\n"
+    )
+    (found,) = faults("nvidia_smi", text)
+    assert found.fault == "row-remap/pending"
+    assert found.entities[0] == "gpu:1"
+    old = f"index, uuid, clocks_throttle_reasons.active\n3, {UUID}, 0x00000000000000C8\n"
+    assert [e.fault for e in faults("nvidia_smi", old)] == ["throttle/hw-thermal", "throttle/hw-power-brake"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "fault"),
+    [
+        (
+            "Unable to determine the device handle for GPU0000:3B:00.0: GPU is lost.  Reboot the system",
+            None,
+            "gpu-lost",
+        ),
+        ("Unable to determine the device handle for GPU 0000:3B:00.0: Unknown Error", 15, "gpu-lost"),
+        ("No devices were found", 6, "device-count/none"),
+        ("Failed to initialize NVML: Driver/library version mismatch", 18, "nvidia-smi/version-mismatch"),
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", 9, "nvidia-smi/no-driver"),
+        ("WARNING: infoROM is corrupted at gpu 0000:3B:00.0", 14, "inforom/corrupt"),
+        ("", 8, "power/external"),
+    ],
+)
+def test_failures_by_words_and_exit_code(words: str, code: int | None, fault: str) -> None:
+    if not words:
+        words = " "
+    (found,) = faults("nvidia_smi", words, code)
+    assert found.fault == fault
+    assert found.entities == (("pci:0000:3b:00",) if "3B" in words else ())
+
+
+# --- gpud ----------------------------------------------------------------------------------------------------
+
+
+def test_nested_states_and_their_clear() -> None:
+    def state(health: str, reason: str) -> list[Any]:
+        held = {"time": "2026-03-01T08:00:00Z", "name": "error_xid", "health": health, "reason": reason}
+        held["suggested_actions"] = {"repair_actions": ["REBOOT_SYSTEM"]}  # type: ignore[assignment]
+        return [{"component": "accelerator-nvidia-error-xid", "states": [held]}]
+
+    bad = only("gpud", state("Unhealthy", "XID 79(GPU has fallen off the bus) detected on PCI:0000:3b:00"))
+    assert (bad["fault"], bad["entities"]) == ("xid/79", ["pci:0000:3b:00"])
+    assert bad["detail"]["repair_actions"] == ["REBOOT_SYSTEM"]
+    good = only("gpud", state("Healthy", ""))
+    assert (good["kind"], good["dedupe_key"]) == ("recovered", bad["dedupe_key"])
+    assert only("gpud", state("Initializing", ""))["kind"] == "info"
+
+
+def test_older_boolean_health_and_event_types() -> None:
+    assert only("gpud", [{"component": "disk", "states": [{"name": "disk", "healthy": False}]}])["fault"] == "gpud/disk"
+    events = [{"name": n, "type": t, "message": "m", "time": "2026-03-01T08:00:00Z"} for n, t in
+              (("a", "Critical"), ("b", "Warning"), ("c", "Info"))]  # fmt: skip
+    found = forms("gpud", [{"component": "cpu", "events": events}])
+    assert [(e["kind"], e["severity"]) for e in found] == [
+        ("fault", "critical"),
+        ("fault", "warning"),
+        ("info", "info"),
+    ]
+    with pytest.raises(ParseError):
+        parsed("gpud", [{"component": "cpu"}])
+
+
+@pytest.mark.parametrize(
+    ("source", "body"),
+    [
+        ("dcgm_exporter", f"# HELP x\nDCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 40\n"),
+        ("nvidia_smi", smi_xml("")),
+        ("nvidia_smi", f"index, uuid, temperature.gpu\n0, {UUID}, 40\n"),
+        ("nvidia_smi", "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error"),
+        ("gpud", [{"component": "cpu", "events": []}]),
+    ],
+)
+def test_recognised(source: str, body: Any) -> None:
+    assert source == detect(payload(body)).SOURCE
