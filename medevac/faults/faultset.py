@@ -12,87 +12,24 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from medevac.events.event import HealthEvent, Kind, Severity, Statement
+from medevac.events.event import HealthEvent, Kind, Severity
 from medevac.faults import recovery
 from medevac.faults.classes import Covers, FaultClass
 from medevac.faults.expected import Proof as Proof
 from medevac.faults.expected import Remedy as Remedy
 from medevac.faults.expected import is_echo, is_stale, is_symptom
+from medevac.faults.open_fault import MAX_ENTITIES, RETAKES
+from medevac.faults.open_fault import OpenFault as OpenFault
+from medevac.faults.open_fault import Raiser as Raiser
 from medevac.model import Model
 
 CHAIN = timedelta(seconds=5)
 """Within this of a hardware fault, an application's Xid is that fault's symptom."""
 FOLLOWERS = frozenset({"xid/13", "xid/31", "xid/43", "xid/45"})
 HARDWARE_SPACES = ("xid/", "sxid/", "dcgm/")
-RETAKES = {"xid/162": "xid/163"}
-"""Log lines that take back another one."""
 RECORDED = (FaultClass.APPLICATION, FaultClass.RECORD)
 MAX_FAULTS = 64
-MAX_RAISERS = 32
-MAX_ENTITIES = 64
 MAX_PROOFS = 4
-ANYONE = "*"
-"""Key of the raiser that stands for those that didn't fit; no clear matches it."""
-
-
-class Raiser(Model):
-    """One sender's open statement of a fault; only the same sender and key can take it back."""
-
-    source: str
-    sender: str
-    dedupe_key: str
-    last_seen: datetime
-    cleared_at: datetime | None = None
-    series: str | None = None
-    statement: Statement = Statement.EDGE
-    entities: tuple[str, ...] = ()
-    starts_at: datetime | None = None
-    actionable: bool = True
-
-    def same_sender(self, event: HealthEvent) -> bool:
-        return self.source == event.source and self.sender == event.sender
-
-    def taken_back_by(self, event: HealthEvent) -> bool:
-        return self.same_sender(event) and event.dedupe_key in (self.dedupe_key, self.series)
-
-    def replaced_by(self, event: HealthEvent) -> bool:
-        """A later instance of the same series (an alert that fires anew): its key is the series and its start."""
-        return (
-            self.same_sender(event)
-            and self.series == event.series
-            and _is_instance(self.series, self.dedupe_key, self.starts_at)
-            and _is_instance(event.series, event.dedupe_key, event.starts_at)
-        )
-
-
-class OpenFault(Model):
-    code: str
-    fault_class: FaultClass
-    covers: tuple[Covers, ...]
-    severity: Severity | None = None
-    statement: Statement = Statement.EDGE
-    entities: tuple[str, ...] = ()
-    first_seen: datetime
-    last_seen: datetime
-    count: int = 1
-    raised_by: tuple[Raiser, ...]
-    boot_id: str | None = None
-    not_before: datetime | None = None
-    ends_at: datetime | None = None
-    summary: str = ""
-    actionable: bool = True
-    note: str = ""
-    """Why the class is what it is when that isn't the catalogue's row alone (`48 with 63`, `154 says reboot`)."""
-    advice: str | None = None
-    """Rung that the catalogue or the driver asks for first."""
-    symptoms: tuple[str, ...] = ()
-    """Codes that came in its train and are no faults of their own."""
-
-    @property
-    def taken_back_at(self) -> datetime | None:
-        """When the last of those who raised it took it back; None while one of them stands by it."""
-        times = [r.cleared_at for r in self.raised_by]
-        return max((t for t in times if t), default=None) if all(times) else None
 
 
 class Change(StrEnum):
@@ -206,7 +143,6 @@ class FaultSet(Model):
         )
 
     def _open(self, event: HealthEvent, code: str, fault_class: FaultClass, now: datetime) -> Observed:
-        raiser = _raiser(event, now)
         old = self.get(code)
         rank = min((f.fault_class.rank for f in self.faults if f.actionable), default=None)
         if old is None:
@@ -219,7 +155,7 @@ class FaultSet(Model):
                 entities=event.entities[:MAX_ENTITIES],
                 first_seen=now,
                 last_seen=now,
-                raised_by=(raiser,),
+                raised_by=(Raiser.of(event, now),),
                 boot_id=event.boot_id,
                 not_before=event.not_before,
                 ends_at=event.ends_at,
@@ -239,21 +175,17 @@ class FaultSet(Model):
             return Observed(faults=opened._noted(), change=change, reason=event.note or f"{code} is open")
 
         if old.actionable and not event.actionable:
-            seen = {"raised_by": _raised(old.raised_by, event, raiser), "count": old.count + 1, "last_seen": now}
-            joined = _as_its_raisers_allow(old.model_copy(update=seen))
+            joined = old.stated(event, now).as_its_raisers_allow()
             return self._with(joined, Change.REPEAT, "evidence: its sender forbids to act on it")
         newly = event.actionable and not old.actionable
         worse_class = fault_class.rank < old.fault_class.rank
         sooner = bool(event.not_before and old.not_before and event.not_before < old.not_before)
-        fault = old.model_copy(
+        fault = old.stated(event, now).model_copy(
             update={
                 "fault_class": fault_class if worse_class or newly else old.fault_class,
                 "covers": tuple(dict.fromkeys((*old.covers, *event.covers))),
                 "severity": _worse_word(old.severity, event.severity),
                 "entities": tuple(dict.fromkeys((*old.entities, *event.entities)))[:MAX_ENTITIES],
-                "last_seen": max(now, old.last_seen),
-                "count": old.count + 1,
-                "raised_by": _raised(old.raised_by, event, raiser),
                 "boot_id": event.boot_id or old.boot_id,
                 "not_before": event.not_before or old.not_before,
                 "ends_at": event.ends_at or old.ends_at,
@@ -285,7 +217,7 @@ class FaultSet(Model):
 
     def _clear(self, event: HealthEvent, now: datetime, dwell_s: float) -> Observed:
         """One sender takes its own statement back; that of another stands."""
-        found = [f for f in self.faults if any(_matches(f, r, event) for r in f.raised_by)]
+        found = [f for f in self.faults if f.is_taken_back_by(event)]
         exact = [f for f in found if f.code == event.fault]
         if exact:
             found = exact
@@ -293,7 +225,7 @@ class FaultSet(Model):
             found = [f for f in found if not f.code.startswith(HARDWARE_SPACES)]
         if not found:
             return self._same(Change.IGNORED, "takes back nothing that its sender has open here")
-        marked = {f.code: _taken_back(f, event, now) for f in found}
+        marked = {f.code: f.taken_back(event, now) for f in found}
         changed = self._replaced(marked)
         codes = ", ".join(marked)
         if all(f.fault_class.latched for f in marked.values()):
@@ -314,14 +246,14 @@ class FaultSet(Model):
 
     def settle(self, now: datetime, dwell_s: float = 60.0) -> tuple[FaultSet, tuple[str, ...]]:
         """Without the faults whose clear has outlasted the dwell, and their codes. Latched ones never go this way."""
-        gone = {f.code for f in self.faults if (at := _settles_at(f, dwell_s)) is not None and at <= now}
+        gone = {f.code for f in self.faults if (at := f.settles_at(dwell_s)) is not None and at <= now}
         if not gone:
             return self, ()
         return self._replaced(dict.fromkeys(gone)), tuple(c for c in self.codes if c in gone)
 
     def next_settle(self, dwell_s: float = 60.0) -> datetime | None:
         """When `settle` will next have something to do."""
-        return min((at for f in self.faults if (at := _settles_at(f, dwell_s)) is not None), default=None)
+        return min((at for f in self.faults if (at := f.settles_at(dwell_s)) is not None), default=None)
 
     def prove(
         self, covers: Collection[Covers], boot_id: str | None, at: datetime, *, since: datetime | None = None
@@ -361,77 +293,6 @@ class FaultSet(Model):
 
 
 _EXPECTED = (Change.EXPECTED, "a symptom of the step that runs")
-
-
-def _is_instance(series: str | None, key: str, starts_at: datetime | None) -> bool:
-    return series is not None and starts_at is not None and key == f"{series}|{starts_at.isoformat()}"
-
-
-def _settles_at(fault: OpenFault, dwell_s: float) -> datetime | None:
-    at = fault.taken_back_at
-    if at is None or fault.fault_class.latched:
-        return None
-    # A provider that calls its notice off needs no dwell.
-    return at if fault.fault_class is FaultClass.PLANNED else at + timedelta(seconds=dwell_s)
-
-
-def _matches(fault: OpenFault, raiser: Raiser, event: HealthEvent) -> bool:
-    if event.kind is Kind.RECOVERED:
-        return raiser.taken_back_by(event)
-    same_part = not event.entities or not raiser.entities or bool(set(event.entities) & set(raiser.entities))
-    return RETAKES.get(event.fault or "") == fault.code and raiser.same_sender(event) and same_part
-
-
-def _taken_back(fault: OpenFault, event: HealthEvent, now: datetime) -> OpenFault:
-    raised_by = tuple(
-        r.model_copy(update={"cleared_at": r.cleared_at or now}) if _matches(fault, r, event) else r
-        for r in fault.raised_by
-    )
-    return _as_its_raisers_allow(fault.model_copy(update={"raised_by": raised_by}))
-
-
-def _as_its_raisers_allow(fault: OpenFault) -> OpenFault:
-    """Only what still stands may be acted on; a latched fault stands whatever its senders take back."""
-    left = [r for r in fault.raised_by if r.cleared_at is None]
-    if fault.fault_class.latched or not left:
-        return fault
-    return fault.model_copy(update={"actionable": any(r.actionable for r in left)})
-
-
-def _raiser(event: HealthEvent, now: datetime) -> Raiser:
-    return Raiser(
-        source=event.source,
-        sender=event.sender,
-        dedupe_key=event.dedupe_key,
-        last_seen=now,
-        series=event.series,
-        statement=event.statement,
-        entities=event.entities[:MAX_ENTITIES],
-        starts_at=event.starts_at,
-        actionable=event.actionable,
-    )
-
-
-def _raised(before: tuple[Raiser, ...], event: HealthEvent, raiser: Raiser) -> tuple[Raiser, ...]:
-    """With the new statement in its place: that of the same key, or of an older instance of its series."""
-    kept: list[Raiser] = []
-    for r in before:
-        if r.same_sender(event) and r.dedupe_key == event.dedupe_key:
-            continue
-        if r.replaced_by(event):
-            if r.starts_at and event.starts_at and r.starts_at > event.starts_at:
-                return before  # a late repeat of the older instance
-            continue
-        kept.append(r)
-    if len(kept) >= MAX_RAISERS:
-        # An edge is never taken back, so another of its kind says as much; a level that doesn't fit is kept nameless.
-        edge = next((r for r in kept if r.statement is Statement.EDGE), None)
-        if edge is not None:
-            kept.remove(edge)
-        else:
-            kept = [r for r in kept if r.dedupe_key != ANYONE][: MAX_RAISERS - 1]
-            raiser = raiser.model_copy(update={"dedupe_key": ANYONE, "series": None})
-    return (*kept, raiser)
 
 
 def _worse_word(a: Severity | None, b: Severity | None) -> Severity | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -51,7 +52,7 @@ def test_a_byte_order_mark_is_no_matter_and_what_no_database_holds_is_replaced()
 
 def test_an_error_names_the_field_and_where_it_stands() -> None:
     fields = r.Fields.of({"labels": {"gpu": [1]}, "n": "x", "t": 1, "yes": "maybe"}, "alert 2")
-    for ask, complaint in [
+    asked: list[tuple[Callable[[], object], str]] = [
         (lambda: fields.text("name"), "alert 2: field name is missing"),
         (lambda: fields.text("t"), "alert 2: field t has the wrong type"),
         (lambda: fields.integer("n"), r"field n has the wrong type \(string, expected whole number\)"),
@@ -60,7 +61,8 @@ def test_an_error_names_the_field_and_where_it_stands() -> None:
         (lambda: fields.texts("labels"), "alert 2.labels: field gpu has the wrong type"),
         (lambda: fields.fields("n"), r"\(string, expected object\)"),
         (lambda: r.Fields.of([], "alert 3"), "alert 3 is a list, expected an object"),
-    ]:
+    ]
+    for ask, complaint in asked:
         with pytest.raises(ParseError, match=complaint):
             ask()
 
@@ -240,7 +242,7 @@ json_like = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=20), json_like, max_size=50), st.text())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50, derandomize=True, deadline=None)
 def test_whatever_the_detail_the_event_is_small_and_can_be_stored(detail: dict[str, object], summary: str) -> None:
     event = r.Reading("x").add(Kind.INFO, None, part=summary, key=(summary,), detail=detail, summary=summary)
     text = event.model_dump_json()
@@ -250,6 +252,7 @@ def test_whatever_the_detail_the_event_is_small_and_can_be_stored(detail: dict[s
 
 
 @given(st.text() | st.integers() | st.floats() | st.none() | st.binary())
+@settings(derandomize=True, deadline=None)
 def test_no_reader_of_a_single_value_raises(value: object) -> None:
     for read in (r.instant, r.epoch, r.rfc1123, r.pci, r.gpu, r.gpu_uuid, r.gpu_serial, r.ib, r.whole, r.real):
         read(value)

@@ -9,7 +9,8 @@ import pytest
 
 from medevac.events.event import HealthEvent, Kind, Severity, Statement
 from medevac.faults.classes import Covers, FaultClass
-from medevac.faults.faultset import ANYONE, MAX_FAULTS, MAX_RAISERS, Change, FaultSet, Observed
+from medevac.faults.faultset import MAX_FAULTS, Change, FaultSet, Observed
+from medevac.faults.open_fault import ANYONE, MAX_RAISERS
 from tests.unit.faults.said import alert, at, said
 
 HOT = "thermal/gpu-temp"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from medevac.faults.classes import FaultClass
@@ -76,6 +76,7 @@ def test_the_class_of_xid_145(detail: dict[str, object], fault_class: FaultClass
 
 
 @given(st.integers(0, 200), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.none() | st.integers(0, 999))
+@settings(derandomize=True, deadline=None)
 def test_no_words_are_too_odd(xid: int, intr: int, status: int, major: int | None) -> None:
     found = decode(xid, intr, status, major)
     assert found is None or xid in CODES

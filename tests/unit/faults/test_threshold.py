@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -121,6 +121,7 @@ def test_the_clear_limit_lies_below() -> None:
 
 
 @given(st.lists(st.floats(60, 100), max_size=60))
+@settings(derandomize=True, deadline=None)
 def test_faults_and_clears_alternate_and_each_has_its_dwell(values: list[float]) -> None:
     stands, above = False, 0
     for value, event in zip(values, run(*values), strict=True):
