@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 def insert(connection: Connection, table: sa.Table) -> Any:
     """`INSERT` that knows `on_conflict_do_nothing` and `on_conflict_do_update`."""
-    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+    return _insert(connection.dialect.name, table)
 
 
 def put_if_absent(connection: Connection, table: sa.Table, values: dict[str, Any]) -> bool:
@@ -28,9 +29,18 @@ def took(connection: Connection, statement: Any) -> bool:
 def put(connection: Connection, table: sa.Table, rows: Iterable[dict[str, Any]]) -> None:
     """Inserts or replaces whole rows by primary key."""
     listed = list(rows)
-    if not listed:
-        return
-    statement = insert(connection, table)
+    if listed:
+        connection.execute(_replacing(connection.dialect.name, table, tuple(listed[0])), listed)
+
+
+@cache
+def _replacing(dialect: str, table: sa.Table, columns: tuple[str, ...]) -> Any:
+    statement = _insert(dialect, table)
     keys = [column.name for column in table.primary_key]
-    rest = {name: statement.excluded[name] for name in listed[0] if name not in keys}
-    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=rest), listed)
+    excluded = statement.excluded
+    rest = {name: excluded[name] for name in columns if name not in keys}
+    return statement.on_conflict_do_update(index_elements=keys, set_=rest)
+
+
+def _insert(dialect: str, table: sa.Table) -> Any:
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)

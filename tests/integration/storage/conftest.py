@@ -66,6 +66,9 @@ def db(url: str) -> Iterator[Database]:
     database.close()
 
 
+PLAIN = Policy(name="test")
+
+
 @dataclass
 class FixedPolicy:
     """The policy in force, as tests set it: beyond a real one's bounds too, to look at one limit alone."""
@@ -73,7 +76,7 @@ class FixedPolicy:
     limits: Limits = field(default_factory=Limits)
 
     def active(self) -> InForceNow:
-        return InForceNow(Policy(name="test").model_copy(update={"limits": self.limits}))
+        return InForceNow(PLAIN.model_copy(update={"limits": self.limits}))
 
 
 @dataclass(frozen=True)

@@ -282,7 +282,7 @@ def test_the_same_request_from_many_threads_is_one_grant(guard: GuardStore, flee
 
 
 SCRIPT = """
-import json, sys
+import json, sys, time
 from activities.guard.store import GuardStore
 from activities.storage.database import Database
 from medevac.faults.classes import FaultClass
@@ -293,27 +293,26 @@ url, cluster = sys.argv[1:]
 limits = Limits(at_once={"provider": Share(count=2)}, fleet_nodes=1000, breaker_rate=1000, breaker_level_percent=20)
 guard = GuardStore(Database(url, timeout_s=20), FixedPolicy(limits))
 fleet = Fleet([node(i, cluster=cluster) for i in range(100)])
-held, most, grants = [], 0, 0
-for i in range(60):
-    cause = list(FaultClass)[i % 8]
-    request = fleet.request(f"n{i % 4}", cluster=cluster, incident=f"{cluster}{i}", fault_class=cause)
-    if guard.acquire(request, fleet.now, fleet.census(cluster)).kind == "granted":
-        held.append(request.lease_id)
-        grants += 1
+most, held = 0, []
+for i in range(6):
+    request = fleet.request(f"n{i % 4}", cluster=cluster, incident=f"{cluster}{i}", fault_class=list(FaultClass)[i])
+    while guard.acquire(request, fleet.now, fleet.census(cluster)).kind != "granted":
+        most = max(most, len(guard.leases()))
+        if held:
+            guard.release(held.pop(0), fleet.now)
+        time.sleep(0.02)
+    held.append(request.lease_id)
     most = max(most, len(guard.leases()))
-    if held and i % 2:
-        guard.release(held.pop(0), fleet.now)
 for lease in held:
     guard.release(lease, fleet.now)
-print(json.dumps([most, grants]))
+print(json.dumps(most))
 """
 
 
 def test_three_clusters_in_three_processes_share_a_provider_limit_of_two(url: str) -> None:
-    results = in_processes(SCRIPT, [[url, cluster] for cluster in "abd"])
-    for most, grants in results:  # type: ignore[misc]
-        assert most <= 2
-        assert grants > 0
+    """Each gets all of its leases in the end, and at no time are there three."""
+    seen = in_processes(SCRIPT, [[url, cluster] for cluster in "abd"])
+    assert all(0 < int(str(most)) <= 2 for most in seen), seen
 
 
 def test_a_guard_that_cannot_be_reached_is_a_no(empty_url: str, policies: FixedPolicy, fleet: Fleet) -> None:
