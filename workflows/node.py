@@ -22,6 +22,8 @@ with workflow.unsafe.imports_passed_through():
 
 SAME_PLAN_TIMES = 3
 SAME_PLAN_MAX_S = 300.0
+LAST_WORD_S = 30.0
+"""How long the message of the end may keep an ended incident."""
 MAX_HOLD = timedelta(days=7)
 LOOK_AGAIN_S = 3_600.0
 """A hand-over is looked at this often: the node may be gone, or a person may have mended it."""
@@ -155,7 +157,7 @@ class NodeWorkflow:
         run = self.run_state
         end: End | None = None
         same = 0
-        while end is None:
+        while end is None or self._heard_more():
             await self._make_room()
             if run.holding(workflow.now()):
                 await self._held()
@@ -173,6 +175,12 @@ class NodeWorkflow:
                 await self.permission.release()
             end = await self._follow(plan)
         return end
+
+    def _heard_more(self) -> bool:
+        """A fault came in at the very end: the incident isn't over."""
+        run = self.run_state
+        run.absorb(workflow.now())
+        return run.changed and bool(run.faults.faults)
 
     async def _plan(self) -> Plan:
         run = self.run_state
@@ -342,18 +350,19 @@ class NodeWorkflow:
 
     async def _close(self, end: End) -> str:
         run = self.run_state
+        run.closing = True
         await self.permission.release()
         run.end, run.state = end, State.ENDED
         run.note("end", workflow.now(), str(end))
-        await self.telling.settle()
         text = f"{run.cluster}/{run.node}: {end}."
-        self.telling.beside(self.telling.notify(f"end {end}", text))
-        await self.telling.record()
-        await self.telling.settle()
+        self.telling.beside(self.telling.notify(f"end {end}", text, patience_s=LAST_WORD_S))
+        while not await self.telling.record():
+            workflow.logger.warning("the end of %s is not in the ledger yet", run.incident)
+        await self.telling.settle(lambda: bool(run.inbox))
         await workflow.wait_condition(workflow.all_handlers_finished)
-        heard = tuple(run.inbox)
+        heard, run.closing = tuple(run.inbox), False
         run.absorb(workflow.now())
-        if run.faults.faults and heard:
+        if heard and run.changed:
             # Heard while the end was being written: a new incident, which reads this one from the ledger.
             workflow.continue_as_new(NodeInput(cluster=run.cluster, node=run.node, timing=run.timing, heard=heard))
         return str(end)

@@ -71,6 +71,8 @@ class IncidentRun:
         self.abort_by: str | None = None
         self.confirm_by: str | None = None
         self.woken = False
+        self.closing = False
+        """While the end is written, what is heard stays in the inbox: it belongs to the next incident."""
 
     # -- hearing -----------------------------------------------------------------------------------------------
 
@@ -85,8 +87,14 @@ class IncidentRun:
         if len(self.inbox) < INBOX_EVENTS:
             self.inbox.append(event)
 
+    @property
+    def unread(self) -> bool:
+        return bool(self.inbox) and not self.closing
+
     def absorb(self, now: datetime) -> None:
         """Takes the inbox into the fault set and notes what changed."""
+        if self.closing:
+            return
         while self.inbox:
             event = self.inbox.pop(0)
             observed = self.faults.observe(event, now, remedy=self.remedy, dwell_s=self.timing.dwell_s)

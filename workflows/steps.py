@@ -56,7 +56,7 @@ class Steps:
             dues = [due for due in (end, run.faults.next_settle(run.timing.dwell_s)) if due is not None]
             left = max(min(dues) - now, timedelta(milliseconds=1)) if dues else None
             try:
-                await workflow.wait_condition(lambda: bool(run.inbox) or condition(), timeout=left)
+                await workflow.wait_condition(lambda: run.unread or condition(), timeout=left)
             except TimeoutError:
                 continue
 

@@ -368,3 +368,26 @@ async def test_a_question_left_is_asked_anew_and_not_taken_for_a_no(start: Start
     await handle.signal(NodeWorkflow.decided, Decided(result=result))
     assert await handle.result() == "returned"
     assert not [line for line in script.lines if line.kind == "latch"]
+
+
+async def test_a_fault_heard_while_the_end_is_written_opens_the_next_incident(start: Start, script: Script) -> None:
+    gate = asyncio.Event()
+    write = script.answers.get("record") or script._default(sig.RECORD)
+
+    async def record(request: sig.RecordRequest) -> sig.Recorded:
+        recorded = write(request)
+        if request.view and request.view.end and not gate.is_set():
+            script.begun["end"].set()
+            await asyncio.wait_for(gate.wait(), 1.5)
+        assert isinstance(recorded, sig.Recorded)
+        return recorded
+
+    script.on(sig.RECORD, record)
+    handle = await start()
+    await wait_for(script, "end")
+    await handle.signal(NodeWorkflow.report, fault("xid/48", boot_id="boot-2"))
+    gate.set()
+    assert await handle.result() == "returned"
+    repaired = [request.key.incident for request in script.asked(sig.ACT)]
+    assert len(repaired) == 2
+    assert repaired[0] != repaired[1]
