@@ -34,7 +34,7 @@ _PREFIX = re.compile(r"\s*\[[^\]]{0,200}\]\s*")
 FIRING = frozenset(("triggered", "re-triggered", "renotify", "warn", "re-warn", "alert", "re-notified"))
 OVER = frozenset(("recovered", "resolved", "ok"))
 BLIND = frozenset(("no data", "re-no data"))
-NEEDED = ("alert_transition", "monitor_id", "scopes", "tags", "title", "host")
+NEEDED = ("alert_transition", "monitor_id", "scopes", "tags", "title")
 
 
 def parse(payload: Payload) -> Parsed:
