@@ -31,8 +31,6 @@ class Row(Model):
     source: str
     severity: Severity | None = None
     """`critical` where all published tables treat the code as hardware."""
-    symptom: bool = False
-    """True where taking a node out of service or rebooting it shows this by itself."""
     note: str = ""
 
 
@@ -50,7 +48,6 @@ def _load() -> tuple[Mapping[str, Row], Mapping[str, str]]:
                     first_rung=line["first_rung"],
                     source=line["source"],
                     severity=Severity(line["severity"]) if line["severity"] else None,
-                    symptom=line["symptom"] == "yes",
                     note=line["note"],
                 )
                 if row.code in found:
