@@ -67,12 +67,10 @@ async def run_demo(settings: Settings, policy: Path | None) -> int:
     policy_file = policy or home.demo_policy()
     settings = settings.model_copy(update={"data_dir": home.path, "config": home.config, "database_url": None})
     stop = stop_event()
-    running = Home(root).running_file
     try:
         print(f"medevac demo, seed {seed}: 64 nodes × 8 GPUs, two providers, jobs running. Starting ...", flush=True)
         async with stack(settings, policy_file, "demo") as up:
-            up.announce(running)
-            up.announce(home.running_file)
+            up.announce(Home(root).running_file, home.running_file)
             print(f"Up after {time.monotonic() - began:.0f} s: real Temporal server, worker {up.worker.pid}, gateway.")
             code = await _heal(up, seed, kill, began, stop)
             _addresses(up, root)
@@ -85,8 +83,6 @@ async def run_demo(settings: Settings, policy: Path | None) -> int:
             return code
     except ChildFailed as error:
         raise NotReady(str(error)) from error
-    finally:
-        running.unlink(missing_ok=True)
 
 
 def fresh_home(path: Path) -> Home:

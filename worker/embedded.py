@@ -24,7 +24,7 @@ from worker.home import PEOPLE, SENDER, Home
 from worker.installation import NotReady, check_policy, find_config
 from worker.parts import build_registry
 from worker.settings import Settings
-from worker.setup import prepare_ledger, prepare_namespace
+from worker.setup import prepare_ledger, prepare_namespace, read_policy
 from worker.stores import open_stores
 
 READY_S = 60.0
@@ -38,13 +38,18 @@ class Stack:
     url: str
     ui: str
     children: dict[str, Child] = field(default_factory=dict)
+    announced: list[Path] = field(default_factory=list)
 
     @property
     def worker(self) -> Child:
         return self.children["worker"]
 
-    def announce(self, at: Path) -> None:
-        """Where commands like `medevac send` find this stack."""
+    def announce(self, *at: Path) -> None:
+        """Where commands like `medevac send` find this stack, until it is down."""
+        self.announced += at
+        self.write_down()
+
+    def write_down(self) -> None:
         found = {
             "url": self.url,
             "ui": self.ui,
@@ -52,7 +57,10 @@ class Stack:
             "person_token_file": str(self.home.token_file(next(iter(PEOPLE)))),
             "pids": {name: child.pid for name, child in self.children.items()},
         }
-        at.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        for file in self.announced:
+            new = file.with_suffix(".new")
+            new.write_text(json.dumps(found, indent=1), encoding="utf-8")
+            new.replace(file)
 
 
 def temporal_binary() -> str:
@@ -68,7 +76,7 @@ def check_before_start(settings: Settings, policy: Path | None) -> None:
     """What is wrong with the files is said before anything is started."""
     registry = build_registry(find_config(settings), settings.data_dir)
     if policy:
-        check_policy(load(policy.read_text(encoding="utf-8"), str(policy)), registry, str(policy))
+        check_policy(load(read_policy(policy), str(policy)), registry, str(policy))
 
 
 @asynccontextmanager
@@ -128,6 +136,8 @@ async def stack(settings: Settings, policy: Path | None, timing: str) -> AsyncIt
     finally:
         if watcher is not None:
             watcher.cancel()
+        for file in found.announced:
+            file.unlink(missing_ok=True)
         for name in ("gateway", "worker", "temporal"):
             await found.children[name].stop()
 
@@ -155,8 +165,6 @@ async def run_up(settings: Settings, policy: Path | None) -> int:
             print("stopping ...")
     except ChildFailed as error:
         raise NotReady(str(error)) from error
-    finally:
-        home.running_file.unlink(missing_ok=True)
     return 0
 
 
@@ -180,6 +188,7 @@ async def _keep_up(up: Stack) -> None:
                 await asyncio.sleep(FASTEST_RESTART_S)
             child.restarts += 1
             await child.start()
+            up.write_down()
 
     await asyncio.gather(*(keep(child) for child in up.children.values()))
 

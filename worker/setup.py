@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.registry import Registry
 from activities.storage.policies import NoPolicy
-from medevac.policy.loading import load, preset
+from medevac.policy.loading import PolicyError, load, preset
 from worker.connection import connect
 from worker.installation import NotReady, check_policy, find_config
 from worker.parts import build_registry
@@ -49,7 +49,7 @@ async def run_setup(settings: Settings, policy: Path | None, current: str | None
 
 def prepare_ledger(stores: Stores, registry: Registry, policy: Path | None) -> str:
     """Schema at head, and one policy in force: the given one, else the default, which only observes."""
-    text = policy.read_text(encoding="utf-8") if policy else preset("default")
+    text = read_policy(policy) if policy else preset("default")
     origin = str(policy) if policy else "default policy"
     check_policy(load(text, origin), registry, origin)
     stores.database.upgrade()
@@ -62,6 +62,13 @@ def prepare_ledger(stores: Stores, registry: Registry, policy: Path | None) -> s
     check_policy(version.policy, registry, f"policy version {version.version}")
     more = f"; {policy} is not applied: use `medevac policy apply`" if policy and version.text != text else ""
     return f"ledger {stores.database.name}: at head; policy version {version.version} is in force{more}"
+
+
+def read_policy(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PolicyError(f"{path}: cannot be read: {error}") from error
 
 
 async def prepare_namespace(client: Client, days: int) -> str:
