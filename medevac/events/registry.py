@@ -66,9 +66,17 @@ def parser(source: str) -> Parser:
 def detect(payload: Payload) -> Parser:
     """The one parser that surely knows the payload; raises `ParseError` when none does."""
     for candidate in parsers().values():
-        if candidate.recognises(payload):
+        if _knows(candidate, payload):
             return candidate
     raise ParseError(f"nobody's payload: name its source, one of {', '.join(sorted(parsers()))}")
+
+
+def _knows(candidate: Parser, payload: Payload) -> bool:
+    """One that breaks over a payload doesn't know it, and keeps nobody else from knowing it."""
+    try:
+        return candidate.recognises(payload)
+    except Exception:
+        return False
 
 
 def read(source: str | None, payload: Payload) -> Parsed:

@@ -71,6 +71,11 @@ def test_what_nobody_knows_is_refused_with_the_names_to_choose_from() -> None:
         read("alertmanagr", payload("hello"))
 
 
+def test_one_that_breaks_over_a_payload_keeps_nobody_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("medevac.events.nvsentinel.recognises", lambda payload: 1 / 0)
+    assert registry.detect(payload(webhook(an_alert()))).SOURCE == "alertmanager"
+
+
 def test_a_third_partys_parser_joins_and_its_bugs_are_contained(monkeypatch: pytest.MonkeyPatch) -> None:
     plug(monkeypatch, f"{__name__}:Plugin")
     assert registry.detect(payload("acme")).SOURCE == "acme"
