@@ -6,12 +6,15 @@ import random
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 
+from activities.guard import store
 from activities.guard.store import GuardStore
 from activities.ports import Unreadable
 from activities.storage.database import Database
 from activities.storage.fences import Fences
 from activities.storage.ledger import Ledger
+from activities.storage.tables import grants, sightings
 from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalRequest, ApprovalState, ApprovalView, Verdict, Vote, Waiter
 from medevac.faults.classes import FaultClass
@@ -313,6 +316,34 @@ def test_three_clusters_in_three_processes_share_a_provider_limit_of_two(url: st
     """Each gets all of its leases in the end, and at no time are there three."""
     seen = in_processes(SCRIPT, [[url, cluster] for cluster in "abd"])
     assert all(0 < int(str(most)) <= 2 for most in seen), seen
+
+
+def test_a_mistake_about_one_request_does_not_undo_the_others(guard: GuardStore, fleet: Fleet) -> None:
+    census = fleet.census()
+    wrong = fleet.request("n1", asked_at=T0.replace(tzinfo=None))
+
+    def ask_wrongly() -> object:
+        try:
+            return guard.acquire(wrong, T0, census)
+        except TypeError as error:
+            return error
+
+    answers = race([ask_wrongly, *(lambda i=i: guard.acquire(fleet.request(f"n{i}"), T0, census) for i in (0, 2, 3))])
+    assert isinstance(answers[0], TypeError)
+    assert len(guard.leases()) == 3
+
+
+def test_what_no_rule_looks_at_any_more_is_forgotten_but_never_a_lease(
+    db: Database, guard: GuardStore, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "FORGET_EVERY", 1)
+    granted(ask(guard, fleet, "n0"))
+    fleet.later(40 * 86_400)
+    guard.release("another", fleet.now)
+    with db.reading() as connection:
+        counts = [connection.execute(sa.select(sa.func.count()).select_from(t)).scalar() for t in (grants, sightings)]
+    assert counts == [0, 0]
+    assert [lease.node for lease in guard.leases()] == ["n0"]
 
 
 def test_a_guard_that_cannot_be_reached_is_a_no(empty_url: str, policies: FixedPolicy, fleet: Fleet) -> None:
