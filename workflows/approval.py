@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 
 from temporalio import workflow
@@ -19,7 +20,10 @@ REMIND_AT = 0.5
 """Share of the time after which those who may vote are reminded once."""
 SIGNALS_AT_ONCE = 200
 GATHER_S = 1.0
-"""Joins and leaves within this time are written to the ledger together."""
+GATHER_MOST_S = 15.0
+GATHERED_PER_S = 20
+"""Joins and leaves within a time are written to the ledger together, and the longer the list the longer that time:
+the whole list is written each time, and a storm's must not outgrow the history."""
 
 
 @workflow.defn(name=APPROVAL)
@@ -109,8 +113,10 @@ class ApprovalWorkflow:
         except TimeoutError:
             return False
         if not self.changed:
-            # A storm joins within moments: one ledger write for all of them.
-            await workflow.sleep(timedelta(seconds=min(GATHER_S, timeout.total_seconds())))
+            listed = len(self.view.waiters) if self.view else 0
+            gather_s = min(max(GATHER_S, listed / GATHERED_PER_S), GATHER_MOST_S, timeout.total_seconds())
+            with suppress(TimeoutError):
+                await workflow.wait_condition(lambda: self.changed, timeout=timedelta(seconds=gather_s))
         return True
 
     def _open(self) -> ApprovalView:
@@ -120,9 +126,10 @@ class ApprovalWorkflow:
 
     def _take_in(self) -> None:
         """Joins and leaves, in the order they came; the ledger hears of them with the next record."""
-        while self.inbox:
-            ask = self.inbox.pop(0)
-            self.view = tally.join(self.view, ask.request, workflow.info().workflow_id)
+        if self.inbox:
+            asked = [ask.request for ask in self.inbox]
+            self.inbox.clear()
+            self.view = tally.join_all(self.view, asked, workflow.info().workflow_id)
             self.changed = True
         while self.left:
             incident = self.left.pop(0)
@@ -164,9 +171,12 @@ class ApprovalWorkflow:
         result = self.result
         if result is None:
             return
-        told = Decided(result=result)
+        mine = {waiter.workflow_id: waiter.incident for waiter in self._open().waiters}
 
         async def tell(workflow_id: str) -> None:
+            # Only what concerns each: with the whole list in each signal, a long one outgrows the history.
+            covers = {i: plan for i, plan in result.covers.items() if i == mine.get(workflow_id)}
+            told = Decided(result=result.model_copy(update={"covers": covers}))
             try:
                 await workflow.get_external_workflow_handle(workflow_id).signal("decided", told)
             except ApplicationError as error:

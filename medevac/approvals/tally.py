@@ -6,6 +6,7 @@ the list that the voter was shown.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from medevac.approvals.approval import (
@@ -35,22 +36,37 @@ def join(view: ApprovalView | None, request: ApprovalRequest, workflow_id: str) 
 
     Idempotent by incident and plan. Of several requests' needs, the strictest holds. A decided question stays as it is.
     """
+    return join_all(view, [request], workflow_id)
+
+
+def join_all(view: ApprovalView | None, requests: Sequence[ApprovalRequest], workflow_id: str) -> ApprovalView:
+    """`join` for many at once: in a storm the list is hashed once, not once for each who joins."""
+    joined = view
+    for request in requests:
+        joined = _joined(joined, request, workflow_id)
+    if joined is None:
+        raise ValueError("a question is opened by a request")
+    if joined is view:
+        return joined
+    shown = _shown(joined)
+    return shown if view is None or shown.shown_hash == view.shown_hash else shown.model_copy(update={"votes": ()})
+
+
+def _joined(view: ApprovalView | None, request: ApprovalRequest, workflow_id: str) -> ApprovalView:
     if view is None:
-        return _shown(
-            ApprovalView(
-                id=request.id,
-                workflow_id=workflow_id,
-                title=request.title,
-                state=ApprovalState.PENDING,
-                fleet_wide=request.fleet_wide,
-                need=request.need,
-                requested_by=request.requested_by,
-                requested_at=request.requested_at,
-                expires_at=request.expires_at,
-                waiters=(request.waiter,),
-                shown_hash="",
-                rev=1,
-            )
+        return ApprovalView(
+            id=request.id,
+            workflow_id=workflow_id,
+            title=request.title,
+            state=ApprovalState.PENDING,
+            fleet_wide=request.fleet_wide,
+            need=request.need,
+            requested_by=request.requested_by,
+            requested_at=request.requested_at,
+            expires_at=request.expires_at,
+            waiters=(request.waiter,),
+            shown_hash="",
+            rev=1,
         )
     if view.result is not None:
         return view
@@ -65,10 +81,7 @@ def join(view: ApprovalView | None, request: ApprovalRequest, workflow_id: str) 
             "also_requested_by": tuple(also),
         }
     )
-    if changed == view:
-        return view
-    changed = _shown(changed.model_copy(update={"rev": view.rev + 1}))
-    return changed if changed.shown_hash == view.shown_hash else changed.model_copy(update={"votes": ()})
+    return view if changed == view else changed.model_copy(update={"rev": view.rev + 1})
 
 
 def leave(view: ApprovalView, incident: str) -> ApprovalView:

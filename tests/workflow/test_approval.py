@@ -130,9 +130,12 @@ async def test_yes_reaches_everyone_who_waits_and_is_in_the_ledger(client: Clien
     assert (await question.vote("alice")).startswith("approved by alice")
     results = [await waiter.result() for waiter in question.waiters]
     assert [result.state for result in results] == ["approved", "approved"]
-    assert results[0].covers == {"inc-1": "h1", "inc-2": "h2"}
+    assert [result.covers for result in results] == [{"inc-1": "h1"}, {"inc-2": "h2"}], "each is told its own"
     recorded = [request.approval for request in script.asked(sig.RECORD) if request.approval]
-    assert recorded[-1].result == results[0]
+    decided = recorded[-1].result
+    assert decided is not None
+    assert decided.covers == {"inc-1": "h1", "inc-2": "h2"}
+    assert decided.model_copy(update={"covers": results[0].covers}) == results[0]
     assert [vote.voter for vote in recorded[-1].votes] == ["alice"]
 
 

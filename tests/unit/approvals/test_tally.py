@@ -260,3 +260,11 @@ def test_whatever_happens_a_yes_is_two_peoples_informed_yes(history: list[tuple[
     assert all(v.verdict is YES for v in view.votes)
     assert any("capacity-owners" in v.groups for v in view.votes)
     assert decided.covers == {w.incident: w.plan_hash for w in view.waiters}
+
+
+def test_many_who_join_at_once_stand_as_if_one_after_the_other() -> None:
+    requests = [request(f"inc-{n % 7}", f"h{n}") for n in range(12)]
+    one_by_one = None
+    for each in requests:
+        one_by_one = tally.join(one_by_one, each, "approval/a1")
+    assert tally.join_all(None, requests, "approval/a1") == one_by_one
