@@ -15,7 +15,7 @@ from medevac.events.reading import Fields, Reading, fault_code, instant, is_node
 from medevac.model import digest
 
 COMMON, ACTIVITY = "azureMonitorCommonAlertSchema", "Microsoft.Insights/activityLogs"
-SCHEMAS = frozenset((COMMON, ACTIVITY))
+SCHEMAS = (COMMON, ACTIVITY)
 _BAD = frozenset(("Unavailable", "Degraded"))
 _NODE_DIMENSIONS = ("node", "nodename", "host", "hostname", "computer", "instance")
 

@@ -17,7 +17,7 @@ from medevac.faults import nvlink5, recovery
 from medevac.faults.classes import Covers, FaultClass
 from medevac.model import Model
 
-TABLES = ("xid.csv", "sxid.csv", "dcgm.csv", "conditions.csv")
+TABLES = ("xid.csv", "sxid.csv", "dcgm.csv", "conditions.csv", "senders.csv")
 
 
 class Row(Model):
@@ -109,7 +109,7 @@ def classify(event: HealthEvent) -> HealthEvent:
         fault_class, advice, note = decoded.fault_class, decoded.first_rung, decoded.note
     elif event.fault == "xid/154" and (wanted := recovery.read(event.detail.get("recovery_action"))) is not None:
         fault_class, covers, advice, note = wanted.fault_class, wanted.covers, wanted.rung, wanted.note
-    if event.kind is Kind.PLANNED and not fault_class.latched:
+    if event.kind is Kind.PLANNED and not fault_class.latched and fault_class is not FaultClass.RECORD:
         fault_class = FaultClass.PLANNED
         covers = covers or (Covers.MAINTENANCE,)
         advice = advice if row.fault_class is FaultClass.PLANNED else "wait"

@@ -21,7 +21,7 @@ from tests.unit.events import test_node_tools as tools
 from tests.unit.events import test_other_clouds as clouds
 from tests.unit.events import test_paging_tools as paging
 from tests.unit.events import test_slurm as slurm
-from tests.unit.events.payloads import an_alert, cloud_event, payload, webhook
+from tests.unit.events.payloads import UUID, an_alert, cloud_event, payload, webhook
 
 CORPUS: tuple[tuple[str, Any], ...] = (
     ("alertmanager", webhook(an_alert(), an_alert("resolved"))),
@@ -47,7 +47,7 @@ CORPUS: tuple[tuple[str, Any], ...] = (
     ("active_checks", checks.IB),
     ("dcgm_exporter", f"DCGM_FI_DEV_XID_ERRORS{{{tools.LABELS}}} 79\n"),
     ("nvidia_smi", tools.smi_xml(tools.ECC_NEW)),
-    ("nvidia_smi", f"index, uuid, temperature.gpu\n0, {tools.UUID}, 40\n"),
+    ("nvidia_smi", f"index, uuid, temperature.gpu\n0, {UUID}, 40\n"),
     ("gpud", [{"component": "cpu", "events": [{"name": "x", "type": "Fatal", "message": "Xid 79"}]}]),
     ("slurm", slurm.SINFO),
     ("slurm", slurm.node(["DOWN", "DRAIN"], "NHC: check_gpu_count")),
@@ -98,7 +98,7 @@ def test_each_is_read_recognised_and_repeatable(source: str, body: Any) -> None:
     assert len({(e.id, e.fault, e.subject, e.kind) for e in first}) == len(first)
 
 
-ODD = st.one_of(
+ODD: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from([None, True, 0, -1, 1e308, 2**63, 10**30, "", " ", "NaN", "\x00", "\ud800", "../..", "$HOST",
                      "x" * 5_000, [], {}, [[]], {"": ""}, "Xid 79", "9" * 30,
                      "0001-01-01T00:00:00Z", "2026-99-01T99:00:00Z"]),
