@@ -94,7 +94,7 @@ class MachineActivities:
             kind = "" if isinstance(error, Unclear) else f"{type(error).__name__}: "
             said = f"{request.verb} called, unclear whether it was done ({kind}{redact(str(error))}); waiting for proof"
             self._note_answer(request, said)
-            return self._end(Outcome.DONE, said, identity=node.identity)
+            return self._end(Outcome.DONE, said, identity=node.identity, proof={"unclear": True})
         self._note_answer(request, answer)
         return self._end(
             Outcome.DONE, f"{request.verb} called, waiting for proof", identity=node.identity, proof={"answer": answer}
