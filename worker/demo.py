@@ -32,7 +32,7 @@ from worker.embedded import Stack, stack, stop_event
 from worker.home import PEOPLE, SENDER, Home
 from worker.installation import NotReady
 from worker.settings import Settings
-from worker.telling import Telling
+from worker.telling import APPROVED, Telling
 
 LOOK_S = 0.3
 LONGEST_S = 90.0
@@ -154,7 +154,11 @@ async def _heal(up: Stack, seed: int, kill: bool, began: float, stop: asyncio.Ev
             )
         people = [Person(client, who, up.home.token(who)) for who in PEOPLE]
         with telling.live():
-            return await _follow(up, people, telling, kill, began, stop)
+            await _follow(up, people, telling, kill, stop)
+    telling.summary(time.monotonic() - began)
+    if not telling.settled():
+        print("Not all incidents came to their end in time; `medevac incidents` shows where they are.")
+    return 0 if telling.well() else 1
 
 
 @dataclass(slots=True)
@@ -183,13 +187,12 @@ class Person:
             if answer.status_code == 503 or "not been asked yet" in said.get("error", ""):
                 continue  # it stands in the ledger a moment before its workflow runs
             self.voted.add(view["id"] + view["shown_hash"])
+            kind = APPROVED if answer.is_success else "vote"
             for waiter in view["waiters"]:
-                telling.say(waiter["node"], "vote", f"{self.name}: approve → {said.get('answer') or said.get('error')}")
+                telling.say(waiter["node"], kind, f"by {self.name}: {said.get('answer') or said.get('error')}")
 
 
-async def _follow(
-    up: Stack, people: list[Person], telling: Telling, kill: bool, began: float, stop: asyncio.Event
-) -> int:
+async def _follow(up: Stack, people: list[Person], telling: Telling, kill: bool, stop: asyncio.Event) -> None:
     """Until every incident has ended, or a person has it, or the time is over."""
     deadline = time.monotonic() + LONGEST_S
     killed_at: float | None = None
@@ -213,10 +216,6 @@ async def _follow(
         telling.draw()
         if telling.settled():
             break
-    telling.summary(time.monotonic() - began)
-    if not telling.settled():
-        print("Not all incidents came to their end in time; `medevac incidents` shows where they are.")
-    return 0 if telling.well() else 1
 
 
 def _addresses(up: Stack, root: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console, Group
@@ -15,10 +16,33 @@ from rich.table import Table
 from rich.text import Text
 
 WAITS = ("handed_over", "observed")
-SHOWN_LINES = 7
+SHOWN_LINES = 4
 UNTOLD = ("intent",)
 """Lines that only make an effect once-only."""
 GOOD = ("returned", "replaced", "disposed")
+
+
+APPROVED = "approved"
+STEPS = {
+    "mark": "marked",
+    "acquire": "leased",
+    "evacuate": "evacuated",
+    "prove": "repaired",
+    "verify": "verified",
+}
+"""What the end of a step means for the incident's way."""
+
+
+def milestone(line: dict[str, Any]) -> str:
+    """Which part of the way a ledger line completes; empty for the others."""
+    if line["kind"] == "decision":
+        return "decided"
+    if line["kind"] == "end":
+        return str(line["text"].split(":")[0])
+    step, _, how = line["text"].partition(": ")
+    if line["kind"] != "step" or step not in STEPS or not how.startswith(("done", "already")):
+        return ""
+    return "replaced" if step == "prove" and "request" in how else STEPS[step]
 
 
 @dataclass(slots=True)
@@ -27,6 +51,8 @@ class _Way:
     view: dict[str, Any] | None = None
     lines: list[str] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
+    reached: list[str] = field(default_factory=list)
+    """Milestones in the order in which they were reached; a second remedy reaches some of them again."""
 
     @property
     def state(self) -> str:
@@ -47,7 +73,7 @@ class Telling:
         """An incident goes on under its successor's name once its node was replaced."""
         self._notes: list[str] = []
         self._live: Live | None = None
-        self._killed_at: float | None = None
+        self._killed_at: datetime | None = None
         self._resumed_s: float | None = None
         self._console = Console()
         self._tty = sys.stdout.isatty()
@@ -63,9 +89,11 @@ class Telling:
 
     def say(self, node: str, kind: str, text: str) -> None:
         way = self._ways.get(node)
-        line = f"{self._clock()} {kind:<9} {text}"
+        line = f"{self._clock()} {kind:<10} {text}"
         if way is not None:
             way.lines.append(line)
+            if kind == APPROVED:
+                way.reached.append(kind)
         if self._live is None:
             print(f"{node}: {line}", flush=True)
 
@@ -75,7 +103,7 @@ class Telling:
             print(self._notes[-1], flush=True)
 
     def killed(self) -> None:
-        self._killed_at = time.monotonic()
+        self._killed_at = datetime.now(UTC)
 
     def take(self, view: dict[str, Any], lines: list[dict[str, Any]]) -> None:
         way = self._incidents.get(view["id"]) or self._ways.get(view["node"])
@@ -89,10 +117,20 @@ class Telling:
                 continue
             way.seen.add(key)
             if line["kind"] not in UNTOLD:
-                self.say(way.node, line["kind"], line["text"])
-            if self._killed_at is not None and self._resumed_s is None and line["kind"] == "step":
-                self._resumed_s = time.monotonic() - self._killed_at
-                self.note(f"resumed {self._resumed_s:.1f} s after the kill: {line['text']}")
+                reached = milestone(line)
+                if reached and way.reached[-1:] != [reached]:
+                    way.reached.append(reached)
+                self.say(way.node, reached or line["kind"], line["text"])
+            self._look_for_resumption(line)
+
+    def _look_for_resumption(self, line: dict[str, Any]) -> None:
+        """The first step that ended after the kill, by the ledger's own time."""
+        if self._killed_at is None or self._resumed_s is not None or line["kind"] != "step":
+            return
+        after = (datetime.fromisoformat(line["at"]) - self._killed_at).total_seconds()
+        if after > 0:
+            self._resumed_s = after
+            self.note(f"resumed {after:.1f} s after the kill: {line['text']}")
 
     def draw(self) -> None:
         if self._live is not None:
@@ -105,8 +143,6 @@ class Telling:
         return all(way.state in GOOD for way in self._ways.values())
 
     def summary(self, took_s: float) -> None:
-        if self._tty:
-            self.draw()
         print()
         table = Table(
             box=None, pad_edge=False, header_style="bold", title=f"after {took_s:.0f} s", title_justify="left"
@@ -132,6 +168,7 @@ class Telling:
         for way in self._ways.values():
             fault = way.view["fault"] if way.view else ""
             parts.append(Text(f"{way.node}  {fault}  {way.state}", style="bold green" if way.state in GOOD else "bold"))
+            parts.append(Text(f"   {' → '.join(way.reached)}", style="cyan"))
             parts += [Text(f"   {line}", overflow="ellipsis", no_wrap=True) for line in way.lines[-SHOWN_LINES:]]
         parts += [Text(note, style="yellow") for note in self._notes[-3:]]
         return Group(*parts)

@@ -90,6 +90,14 @@ class Inventory:
             return NotFound(f"{subject[:200]} fits {len(nodes)} nodes", nodes[:10])
         return found[0]
 
+    def boot_id(self, cluster: str, node: str) -> str | None:
+        """As the cluster says now; None when it can't be told."""
+        try:
+            found = next(one for one in self._clusters() if one.name == cluster).node(node)
+        except (StopIteration, Unreadable):
+            return None
+        return found.machine.boot_id if found else None
+
     def _look(self, subject: str, clusters: list[Cluster], fresh: bool) -> list[Found]:
         indexes = [self._index(cluster, fresh) for cluster in clusters]
         for key in _keys(subject):

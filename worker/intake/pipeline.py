@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from activities.storage.dwells import Dwells, State
-from medevac.events.event import HealthEvent, Kind
+from medevac.events.event import HealthEvent, Kind, Statement
 from medevac.faults import catalogue
 from medevac.faults.threshold import Dwell, Threshold, judge
 from medevac.model import Model
@@ -111,7 +111,7 @@ class Intake:
                 judged = await self._threads.run(judge_all, self._stores.dwells, event, cluster, node, policy, now)
                 if judged is None:
                     return event, Outcome.RECORDED, "no threshold is crossed", _Held.LEDGER
-                event, reason = judged, judged.summary
+                event, reason = classified(judged, policy), judged.summary
             if event.kind in (Kind.TEST, Kind.HANDSHAKE):
                 return event, Outcome.RECORDED, f"a {event.kind} asks for nothing", _Held.LEDGER
             return await self._signal(event, cluster, node, policy, now, reason)
@@ -125,6 +125,8 @@ class Intake:
         self, event: HealthEvent, cluster: str, node: str, policy: Policy, now: datetime, reason: str
     ) -> tuple[HealthEvent, Outcome, str, _Held]:
         is_open = await self._threads.run(self._is_open, cluster, node)
+        if not is_open and await self._threads.run(self._of_an_earlier_boot, event, cluster, node):
+            return event, Outcome.RECORDED, "happened on an earlier boot of the node", _Held.LEDGER
         at = now.timestamp()
         opens = event.kind is not Kind.RECOVERED and route(event, policy) is Route.INCIDENT
         if self._fold.repeats(cluster, node, event, at, lambda: is_open or not opens):
@@ -141,6 +143,13 @@ class Intake:
 
     def _is_open(self, cluster: str, node: str) -> bool:
         return bool(self._stores.ledger.incidents(open_only=True, cluster=cluster, node=node, limit=1))
+
+    def _of_an_earlier_boot(self, event: HealthEvent, cluster: str, node: str) -> bool:
+        """A log line sent once more after a repair is no new fault. Only a fresh read of the boot can tell."""
+        if event.statement is not Statement.EDGE or event.boot_id is None:
+            return False
+        boot_id = self._inventory.boot_id(cluster, node)
+        return boot_id is not None and boot_id != event.boot_id
 
     async def _written(
         self, events: Sequence[HealthEvent], results: Sequence[tuple[PartResult, _Held]]
