@@ -76,4 +76,4 @@ def count(cluster: Cluster, policy: Policy) -> Census:
             continue
         free = node.ready and node.schedulable and node.marked_by is None and not cluster.workloads(node.name)
         spares[node.domains["pool"]] += int(free)
-    return Census.of(cluster.name, nodes, spares)
+    return Census.of(cluster.name, nodes, spares, policy.domains)

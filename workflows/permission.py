@@ -46,6 +46,8 @@ class Permission:
                 node=run.node,
                 pool=plan.domains.get("pool"),
                 domains=plan.domains,
+                gang=plan.gang,
+                job_running=plan.job_running,
                 fault=plan.cause or "",
                 fault_class=run.fault_class,
                 plan_hash=plan.hash,

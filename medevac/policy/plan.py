@@ -68,7 +68,8 @@ class Drain(StrEnum):
 
 
 _NOT_HASHED = {
-    "n", "made_at", "reasons", "passed_over", "destroys", "would", "drain_s", "wait_s", "watch_s", "step_s",
+    "n", "made_at", "reasons", "passed_over", "destroys", "would", "gang", "job_running",
+    "drain_s", "wait_s", "watch_s", "step_s",
 }  # fmt: skip
 """When it was made, the words, and what shrinks or grows by mere waiting (bounded by policy and world alike)."""
 
@@ -111,6 +112,9 @@ class Plan(Model):
     faults: tuple[str, ...] = ()
     identity: Identity = Identity()
     domains: dict[str, str] = {}
+    gang: str | None = None
+    """Of the work on the node; nodes of one gang are one disruption, their job is down anyway."""
+    job_running: bool = True
     mark: bool = False
     mark_after_approval: bool = False
     rung: Rung | None = None

@@ -50,6 +50,17 @@ async def test_a_kernel_line_over_basic_auth_reaches_any_of_its_clusters(
     assert [(c, n) for c, n, _ in engine.reported] == [("sim-b", other.name)]
 
 
+@pytest.mark.parametrize(("boot", "outcome"), [("5c2f0a3e-0000-4000-8000-000000000000", "recorded"), ("", "accepted")])
+async def test_a_log_line_of_an_earlier_boot_is_no_new_fault(
+    client: httpx.AsyncClient, engine: StubEngine, node: Node, boot: str, outcome: str
+) -> None:
+    sent = senders.kmsg_xid(node, 79, NOW)
+    headers = {**sent.headers, **SENDER, "x-medevac-boot-id": boot or node.machine.boot_id or ""}
+    answer = await client.post(sent.path, content=sent.body, headers=headers)
+    assert [part["outcome"] for part in answer.json()["parts"]] == [outcome], answer.text
+    assert len(engine.reported) == (outcome == "accepted")
+
+
 async def test_a_webhook_signature_signs_in(client: httpx.AsyncClient, engine: StubEngine, node: Node) -> None:
     sent = senders.alertmanager_xid(node, 79, NOW)
     answer = await client.post(sent.path, content=sent.body, headers=signed(sent.body))
