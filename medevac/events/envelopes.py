@@ -75,6 +75,9 @@ def _carried(item: JsonValue, key: str, where: str, layer: int) -> Iterator[Inne
         fields = Fields.of(item, where)
         if "Sns" in fields:
             fields, key = fields.fields("Sns"), "Message"
+        elif key == "body" and "body" not in fields:  # another service's record, as S3's
+            yield Inner(where, None)
+            return
         text = fields.text(key)
         if not text.lstrip().startswith(("{", "[")):
             yield Inner(where, None)

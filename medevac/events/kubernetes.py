@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 from pydantic import JsonValue
@@ -26,6 +27,8 @@ FACTS = frozenset(("EtcdIsVoter", "DrainInProgress", "Drained", "MaintenanceInPr
 PLANNED = {"VMEventScheduled": "maintenance/VMEventScheduled", "MaintenancePlanned": "maintenance/planned"}
 """Conditions that announce the provider's work (AKS, Kubernetes node lifecycle)."""
 _GOOD_WHEN_TRUE = re.compile(r"(?:Ready|(?<!Un)(?:Healthy|Available)|OK|Passed|Succeeded)$")
+LONG_SERIES = timedelta(minutes=30)
+"""An Event that has repeated for longer speaks of its latest occurrence: by its first it would look stale."""
 OWN = re.compile(r"(?:^|[./-])medevac", re.IGNORECASE)
 """Our own conditions, and Events of our own component: echoes, never faults."""
 LIFECYCLE_REASONS = frozenset(
@@ -221,7 +224,7 @@ def _event(reading: Reading, fields: Fields) -> None:
         subject=node,
         severity=severity,
         entities=entities(pci_in(message)) if kind is Kind.FAULT else (),
-        starts_at=first or last,
+        starts_at=last if first and last and last - first > LONG_SERIES else first or last,
         boot_id=boot[1] if boot else None,
         marker="event" if OWN.search(component) else None,
         summary=f"{reason}: {message}",

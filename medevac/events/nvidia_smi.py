@@ -42,6 +42,13 @@ _WORDS = (
 )
 
 
+_ROW = re.compile(
+    r"^\| {1,6}(?P<index>[0-9]{1,3}) [^|\n]{1,80}\| {0,20}(?P<bus>[0-9A-Fa-f:.]{7,16}) [^|\n]{1,20}"
+    r"\| {0,40}(?P<ecc>\S{1,20}) {0,40}\|",
+    re.MULTILINE,
+)
+
+
 @dataclass
 class Gpu:
     """What one GPU's part says: its names, and flat facts by dotted lower-case path."""
@@ -59,6 +66,8 @@ def parse(payload: Payload) -> Parsed:
         gpus = _from_xml(text)
     elif _is_csv(stripped):
         gpus = _from_csv(stripped)
+    elif "NVIDIA-SMI" in text and _ROW.search(text):
+        gpus = _from_table(text)
     elif re.search(r"^ *[A-Za-z][A-Za-z0-9 ./()-]{1,60} : ", text, re.MULTILINE) or "ECC Errors" in text:
         gpus = _from_text(text)
     elif reading.events:
@@ -78,6 +87,7 @@ def recognises(payload: Payload) -> bool:
     if (
         b"NVSMI LOG" in start
         or b"Unable to determine the device handle for" in start
+        or b"| NVIDIA-SMI " in start
         or start.startswith(b"NVIDIA-SMI")
     ):
         return True
@@ -153,6 +163,20 @@ def _from_csv(text: str) -> list[Gpu]:
             gpus.append(device)
     except csv.Error as e:
         raise ParseError(f"CSV can't be read: {e}") from None
+    return gpus
+
+
+def _from_table(text: str) -> list[Gpu]:
+    """The table without `-q`: index, bus id and uncorrected ECC on a GPU's first row, fields that fail on any."""
+    gpus: list[Gpu] = []
+    for line in text.splitlines()[:MAX_PARTS]:
+        if m := _ROW.match(line):
+            facts = [("ecc.errors.uncorrected.volatile.total", m["ecc"])]
+            gpus.append(Gpu(names=[gpu(m["index"]), pci(m["bus"])], facts=facts))
+        elif line.startswith("| Processes"):
+            break
+        if "ERR!" in line and gpus:
+            gpus[-1].facts.append(("table", "ERR!"))
     return gpus
 
 

@@ -99,6 +99,7 @@ def test_ec2_events(kind: str, detail: dict[str, Any], expected: str, fault: str
 def test_unrelated_events_say_nothing() -> None:
     assert forms("aws", bridge("AWS API Call via CloudTrail", "aws.ec2", eventName="RunInstances")) == []
     assert forms("aws", bridge("Order placed", "my.shop", id=1)) == []
+    assert forms("aws", {"Records": [{"eventSource": "aws:s3", "s3": {}}]}) == []
 
 
 def test_an_event_without_its_instance_is_refused() -> None:

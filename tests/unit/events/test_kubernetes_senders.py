@@ -95,6 +95,12 @@ def test_events_about_nodes_are_edges_and_others_say_nothing() -> None:
     assert only("eks_nma", new)["fault"] == "xid/31"
 
 
+def test_an_event_that_goes_on_for_long_speaks_of_its_latest_occurrence() -> None:
+    brief = event("TaskHung", count=3, lastTimestamp="2026-03-01T08:05:00Z")
+    assert only("npd", brief)["starts_at"] == "2026-03-01T08:00:00Z"
+    assert only("npd", brief | {"lastTimestamp": "2026-03-01T11:00:00Z"})["starts_at"] == "2026-03-01T11:00:00Z"
+
+
 def test_a_kernel_line_in_an_event_names_xid_and_pci() -> None:
     line = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
     found = only("npd", event("GPUFellOff", line))

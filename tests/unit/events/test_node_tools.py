@@ -178,6 +178,26 @@ def test_failures_by_words_and_exit_code(words: str, code: int | None, fault: st
     assert found.entities == (("pci:0000:3b:00",) if "3B" in words else ())
 
 
+TABLE = """Sun Mar  1 08:00:00 2026
++-----------------------------------------------------------------------------------------+
+| NVIDIA-SMI 550.127.05             Driver Version: 550.127.05     CUDA Version: 12.4     |
+|-----------------------------------------+------------------------+----------------------+
+|   0  NVIDIA H100 80GB HBM3          On  |   00000000:1B:00.0 Off |                    0 |
+| N/A   29C    P8             23W /  300W |       1MiB /  81559MiB |      0%      Default |
++-----------------------------------------+------------------------+----------------------+
+|   1  NVIDIA H100 80GB HBM3          On  |   00000000:43:00.0 Off |                    2 |
+|ERR!   ERR!  ERR!            ERR / ERR!  |       1MiB /  81559MiB |    ERR!      Default |
++-----------------------------------------+------------------------+----------------------+
+"""
+
+
+def test_the_plain_table() -> None:
+    found = faults("nvidia_smi", TABLE)
+    assert {e.fault for e in found} == {"ecc/uncorrected", "nvidia-smi/unreadable"}
+    assert {e.entities for e in found} == {("gpu:1", "pci:0000:43:00")}
+    assert detect(payload(TABLE)).SOURCE == "nvidia_smi"
+
+
 # --- gpud ----------------------------------------------------------------------------------------------------
 
 
