@@ -72,18 +72,24 @@ class ApprovalInput(Model):
     carried: ApprovalView | None = None
 
 
-class HoldRequest(Model):
+class Order(Model):
+    """A person's word about one incident; declined when another one runs on the node by now."""
+
+    incident: str = ""
+
+
+class HoldRequest(Order):
     hold: Hold
 
 
-class By(Model):
+class By(Order):
     """Who asks and why; `who` is the principal that the gateway signed in."""
 
     who: str
     reason: str = ""
 
 
-class AssignRequest(Model):
+class AssignRequest(Order):
     owner: str
     by: By
 
@@ -106,6 +112,7 @@ __all__ = [
     "HoldRequest",
     "NodeAnswer",
     "NodeInput",
+    "Order",
     "approval_workflow_id",
     "node_workflow_id",
 ]

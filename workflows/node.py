@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from medevac.events.event import HealthEvent
     from medevac.incident import End, IncidentView, State
     from medevac.policy.plan import Action, Plan
-    from workflows.messages import NODE, AssignRequest, By, Decided, HoldRequest, NodeAnswer, NodeInput
+    from workflows.messages import NODE, AssignRequest, By, Decided, HoldRequest, NodeAnswer, NodeInput, Order
     from workflows.permission import Permission
     from workflows.remediation import Remediation
     from workflows.run import IncidentRun
@@ -77,6 +77,7 @@ class NodeWorkflow:
 
     @hold.validator
     def _check_hold(self, request: HoldRequest) -> None:
+        self._check(request)
         left = request.hold.until - workflow.now()
         if not timedelta(0) < left <= MAX_HOLD:
             raise ValueError("a hold needs an end in the future, at most 7 days away")
@@ -92,6 +93,10 @@ class NodeWorkflow:
         run.note("hold", workflow.now(), f"resumed by {by.who}: {by.reason}")
         return self._answer("resumed" if was else "was not held")
 
+    @resume.validator
+    def _check_resume(self, by: By) -> None:
+        self._check(by)
+
     @workflow.update
     async def abort(self, by: By) -> NodeAnswer:
         run = self.run_state
@@ -100,6 +105,10 @@ class NodeWorkflow:
         run.abort_by = by.who
         run.note("abort", workflow.now(), f"stopped by {by.who}: {by.reason}")
         return self._answer(self._what_runs())
+
+    @abort.validator
+    def _check_abort(self, by: By) -> None:
+        self._check(by)
 
     @workflow.update
     async def assign(self, request: AssignRequest) -> NodeAnswer:
@@ -110,6 +119,10 @@ class NodeWorkflow:
         run.note("owner", workflow.now(), f"assigned to {request.owner} by {request.by.who}")
         run.woken = True
         return self._answer(f"assigned to {request.owner}")
+
+    @assign.validator
+    def _check_assign(self, request: AssignRequest) -> None:
+        self._check(request)
 
     @workflow.update
     async def confirm_repaired(self, by: By) -> NodeAnswer:
@@ -122,9 +135,17 @@ class NodeWorkflow:
 
     @confirm_repaired.validator
     def _check_confirm(self, by: By) -> None:
+        self._check(by)
         state = self.run_state.state
-        if state not in (State.HANDED_OVER, State.OBSERVED, State.HELD):
+        if not self._known() and state not in (State.HANDED_OVER, State.OBSERVED, State.HELD):
             raise ValueError(f"the incident is {state}; only one that waits for a person can be confirmed repaired")
+
+    def _check(self, order: Order) -> None:
+        run = self.run_state
+        if order.incident and order.incident != run.incident:
+            raise ValueError(f"{order.incident} is over; {run.incident} runs on {run.node} now")
+        if run.closing:
+            raise ValueError(f"{run.incident} is ending ({run.end}); nothing is left to change")
 
     def _known(self) -> NodeAnswer | None:
         info = workflow.current_update_info()

@@ -391,3 +391,14 @@ async def test_a_fault_heard_while_the_end_is_written_opens_the_next_incident(st
     repaired = [request.key.incident for request in script.asked(sig.ACT)]
     assert len(repaired) == 2
     assert repaired[0] != repaired[1]
+
+
+async def test_an_order_for_another_incident_is_declined(start: Start, script: Script) -> None:
+    script.on(sig.EVACUATE, until_cancelled)
+    handle = await start()
+    await wait_for(script, "evacuate")
+    with pytest.raises(WorkflowUpdateFailedError) as error:
+        await handle.execute_update(NodeWorkflow.abort, By(incident="inc-before", who="alice"))
+    assert "inc-before is over" in str(error.value.cause)
+    assert (await handle.query(NodeWorkflow.state)).state is State.EVACUATING
+    await handle.terminate("done")

@@ -16,7 +16,7 @@ from worker.engine import Declined, NotRunning, Unavailable
 from worker.gateway.errors import Problem
 from worker.gateway.people import Principal, Right
 from worker.gateway.services import Served, Services, SignedIn
-from workflows.messages import AssignRequest, By, HoldRequest
+from workflows.messages import AssignRequest, By, HoldRequest, Order
 
 router = APIRouter(prefix="/v1/incidents", tags=["incidents"])
 
@@ -114,9 +114,10 @@ async def _view(served: Services, incident: str) -> IncidentView:
 
 
 async def _tell(
-    served: Services, incident: str, update: str, request: Model, person: Principal, key: str | None
+    served: Services, incident: str, update: str, request: Order, person: Principal, key: str | None
 ) -> Answer:
     view = await _view(served, incident)
+    request = request.model_copy(update={"incident": view.id})
     if view.end is not None:
         raise Problem(409, f"{incident} has ended ({view.end}); nothing is left to {update.replace('_', ' ')}")
     update_id = f"{update}:{incident}:{person.id}:{key or uuid.uuid4().hex}"
