@@ -32,6 +32,7 @@ from activities.ticketing import TicketActivities
 from activities.verification import VerificationActivities
 from worker.engine import TemporalEngine
 from worker.installation import Installation
+from worker.meanwhile import Meanwhile
 from worker.settings import Settings
 from worker.stores import Stores
 from worker.sweep import Sweep
@@ -68,6 +69,7 @@ def assemble(settings: Settings, installation: Installation, client: Client) -> 
             TemporalEngine(client, TIMINGS[settings.timing], settings.signal_timeout_s),
             registry.chat,
             folding,
+            Meanwhile(registry, stores.ledger),
             threads,
             settings.sweep_s,
         ),

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from activities.folding import Folding, due
@@ -19,7 +20,8 @@ from activities.messaging import PAGE as LOUD
 from activities.ports import Chat, NotSent, Unclear, Unreadable
 from medevac.incident import IncidentView, Line, State, StepKey
 from worker import metrics
-from worker.engine import Engine, Unavailable
+from worker.engine import Engine, NotRunning, Unavailable
+from worker.meanwhile import WAITS_FOR_PEOPLE, Meanwhile
 from worker.stores import Stores
 from worker.threads import Threads
 
@@ -56,6 +58,7 @@ class Sweep:
         engine: Engine,
         chat: Chat,
         folding: Folding,
+        meanwhile: Meanwhile,
         threads: Threads,
         every_s: float,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -64,6 +67,7 @@ class Sweep:
         self._engine = engine
         self._chat = chat
         self._folding = folding
+        self._meanwhile = meanwhile
         self._threads = threads
         self._every_s = every_s
         self._now = now
@@ -103,6 +107,7 @@ class Sweep:
                 f"{since:%Y-%m-%d %H:%M:%S} UTC; see `medevac incidents {view.id}`",
             )
         suspects = opened if self._count % ALL_EVERY == 0 else overdue
+        await self._look_at_waiting(opened, now)
         await self._close_orphans([view for view in suspects if now - view.updated_at > YOUNG], opened)
         await self._reap(now)
         if self._count % ALL_EVERY == 0:
@@ -135,6 +140,13 @@ class Sweep:
         for breaker in breakers:
             metrics.BREAKERS.labels(f"{breaker.cluster}/{breaker.cause}").set(1)
         metrics.FENCES.set(len(await self._threads.run(self._stores.fences.active)))
+
+    async def _look_at_waiting(self, opened: list[IncidentView], now: datetime) -> None:
+        """What people did to the nodes they were given: noted, and the incident looks again."""
+        for view in opened:
+            if view.state in WAITS_FOR_PEOPLE and await self._threads.run(self._meanwhile.look, view, now):
+                with suppress(NotRunning):
+                    await self._engine.wake(view.workflow_id)
 
     # -- orphans -----------------------------------------------------------------------------------------------
 

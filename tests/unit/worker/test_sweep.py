@@ -8,13 +8,16 @@ import pytest
 
 from activities.failures import Bounded
 from activities.folding import Folding
+from activities.registry import Registry
 from medevac.faults.classes import FaultClass
 from medevac.fleet.census import Census
 from medevac.fleet.lease import Granted, LeaseRequest
 from medevac.fleet.node import Node
 from medevac.incident import End, Line, State, StepKey
+from simulation.adapters import SimulatedChat
 from simulation.world import World
 from tests.unit.worker.conftest import StubEngine, view_of
+from worker.meanwhile import Facts, Meanwhile, changes
 from worker.stores import Stores
 from worker.sweep import Sweep
 from worker.threads import Threads
@@ -36,11 +39,10 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def sweep(stores: Stores, engine: StubEngine, world: World, clock: Clock) -> Sweep:
-    from simulation.adapters import SimulatedChat
-
+def sweep(stores: Stores, engine: StubEngine, registry: Registry, world: World, clock: Clock) -> Sweep:
     folding = Folding(stores.ledger, Bounded())
-    return Sweep(stores, engine, SimulatedChat(world), folding, Threads(2), 30.0, clock)
+    meanwhile = Meanwhile(registry, stores.ledger)
+    return Sweep(stores, engine, SimulatedChat(world), folding, meanwhile, Threads(2), 30.0, clock)
 
 
 def put(stores: Stores, engine: StubEngine, node: Node, due_s: float | None, **changed: object) -> None:
@@ -186,3 +188,34 @@ async def test_a_storm_of_pages_is_told_together_once_its_minute_is_over(
     alone, together = world.messages()[:3], world.messages()[3:]
     assert len(together) == 1
     assert f"{len(nodes) - len(alone)} × overdue" in together[0]
+
+
+async def test_what_people_do_to_a_node_that_waits_for_them_is_noted_once_and_looked_at(
+    sweep: Sweep, stores: Stores, engine: StubEngine, world: World, node: Node, clock: Clock
+) -> None:
+    put(stores, engine, node, None, state=State.HANDED_OVER)
+    await sweep.once()
+    assert engine.woken == []
+    world.cordon(node.name, "bob", node.cluster)
+    clock.now += timedelta(seconds=30)
+    await sweep.once()
+    await sweep.once()
+    [note] = stores.ledger.notes(node.cluster, node.name, NOW)
+    assert note.text == "bob cordoned it"
+    assert len(engine.woken) == 1
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        ({"exists": False}, "the node was removed from its cluster"),
+        ({"boot_id": "b2"}, "it was booted again"),
+        ({"machine": "m2", "boot_id": "b2"}, "another machine answers under its name: m2"),
+        ({"marked": False, "in_service": True}, "our mark was lifted"),
+        ({"marked": False, "in_service": True}, "it was put back into service, and no check of ours has passed"),
+    ],
+)
+def test_what_changed_is_said_in_words(now: dict[str, object], said: str) -> None:
+    was = Facts(exists=True, uid="u", machine="m1", boot_id="b1", marked=True)
+    assert said in changes(was, was.model_copy(update=now))
+    assert changes(was, was) == []
