@@ -53,6 +53,11 @@ class Carried(Model):
     """Answers to updates by their id: Temporal forgets them at continue-as-new, the caller may not."""
     said: tuple[str, ...] = ()
     """What this incident has already told people, so that a repeat is silent."""
+    failed: str = ""
+    hand_over: str = ""
+    abort_by: str | None = None
+    confirm_by: str | None = None
+    """What a person ordered and nothing has come of yet: a stop must not be lost to a long history."""
     subject: str = ""
     """Node that the incident is about now: the successor, once one was asked for."""
 

@@ -289,6 +289,8 @@ class NodeWorkflow:
     async def _hand_over(self, plan: Plan) -> End | None:
         """A person has it, with what was tried; the node stays marked until a check says otherwise."""
         run = self.run_state
+        # A latch, a successor's day and a week's attempts run out while a person has it; that is no leave to go on.
+        run.hand_over = run.hand_over or plan.reasons[0]
         if plan.mark:
             await self._try_mark(plan)
         new = run.state is not State.HANDED_OVER or bool(run.lines)

@@ -61,15 +61,15 @@ class IncidentRun:
 
         self.end: End | None = None
         self.waiting_for = ""
-        self.failed = ""
+        self.failed = carried.failed
         """Why the last rung did not do; reason of the next plan."""
-        self.hand_over = ""
+        self.hand_over = carried.hand_over
         """Set when the workflow knows that a person must take it."""
         self.changed = False
         """The fault set has become new, worse or cleared since the last plan."""
         self.worse = False
-        self.abort_by: str | None = None
-        self.confirm_by: str | None = None
+        self.abort_by: str | None = carried.abort_by
+        self.confirm_by: str | None = carried.confirm_by
         self.woken = False
         self.closing = False
         """While the end is written, what is heard stays in the inbox: it belongs to the next incident."""
@@ -236,5 +236,9 @@ class IncidentRun:
             asks=self.asks,
             updates=self.updates,
             said=tuple(self.said[-50:]),
+            failed=self.failed,
+            hand_over=self.hand_over,
+            abort_by=self.abort_by,
+            confirm_by=self.confirm_by,
             subject=self.subject,
         )

@@ -43,7 +43,7 @@ class Planner:
             )
         if self._gone():
             return here.make(Action.WITHDRAW, (f"node {context.node_name} is gone", *here.wrong), faults=(), gone=True)
-        if context.hand_over:
+        if context.hand_over and (here.judged or here.begun):
             return self._hand_over(context.hand_over)
         if context.unreadable:
             return self._look_again()

@@ -402,3 +402,26 @@ async def test_an_order_for_another_incident_is_declined(start: Start, script: S
     assert "inc-before is over" in str(error.value.cause)
     assert (await handle.query(NodeWorkflow.state)).state is State.EVACUATING
     await handle.terminate("done")
+
+
+async def test_a_hand_over_stays_one_when_its_reason_runs_out_and_over_continue_as_new(
+    start: Start, script: Script
+) -> None:
+    """A latch ends after a day, a successor's day too: the planner, asked again, would act."""
+    script.planner = lambda request: (
+        plan_for(request, action=Action.HAND_OVER, rung=None, drain=None, reasons=("bob said no",))
+        if request.n == 1 or request.hand_over
+        else plan_for(request)
+    )
+    handle = await start()
+    await reaches(handle, State.HANDED_OVER)
+    first = (await handle.describe()).run_id
+    async with asyncio.timeout(60):
+        while (await handle.describe()).run_id == first:
+            await handle.signal(NodeWorkflow.wake)
+            await asyncio.sleep(0.02)
+    await reaches(handle, State.HANDED_OVER)
+    assert "bob said no" in [request.hand_over for request in script.asked(sig.PLAN)]
+    assert "acquire" not in script.names()
+    assert len([n for n in script.asked(sig.NOTIFY) if n.page]) == 1
+    await handle.terminate("done")

@@ -198,7 +198,9 @@ def test_a_node_that_vanished_in_mid_repair_goes_to_a_person() -> None:
 def test_a_node_that_someone_took_away_ends_the_incident() -> None:
     made = decide("xid/79", nowhere=True, seen=True)
     assert (made.action, made.gone) == (Action.WITHDRAW, True)
-    assert not decide("xid/79", nowhere=True, seen=True, asked_rungs=(Rung.REPLACE,)).gone, "its successor is still awaited"
+    assert not decide("xid/79", nowhere=True, seen=True, asked_rungs=(Rung.REPLACE,)).gone, (
+        "its successor is still awaited"
+    )
 
 
 def test_what_cannot_be_read_is_a_no_and_is_looked_at_again() -> None:
@@ -489,3 +491,7 @@ def test_the_hash_is_the_same_however_late_it_is_planned() -> None:
     assert decide("xid/119").hash != decide("xid/120").hash
     assert decide("xid/119").hash != decide("xid/119", where=node(boot_id="boot-2")).hash
     assert decide("xid/119").hash != decide("xid/119", workloads=jobs).hash
+
+
+def test_what_a_person_has_ends_by_itself_when_nothing_is_wrong_and_nothing_was_begun() -> None:
+    assert decide(hand_over="bob said no").action is Action.WITHDRAW
