@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 
 from temporalio import activity
@@ -19,6 +20,10 @@ from medevac.approvals.approval import ApprovalState, ApprovalView
 from medevac.incident import Outcome, StepResult
 
 CALL_S = 2.0
+AT_ONCE = 8
+"""Joins under way in one process. A storm asks one question, whose workflow takes them one after the other: with
+hundreds under way all run into their time-out, are made again, and none gets through."""
+TURN_S = 0.5
 APPROVAL = "approval"
 """Workflow type, id prefix, and the signal by which one joins those who wait."""
 JOIN = "join"
@@ -32,6 +37,7 @@ class AskActivities:
         self._client = client
         self._loop = loop
         self._clock = clock
+        self._turns = threading.BoundedSemaphore(AT_ONCE)
 
     @activity.defn(name=sig.ASK.name, no_thread_cancel_exception=True)
     def ask(self, request: sig.AskRequest) -> StepResult:
@@ -47,6 +53,8 @@ class AskActivities:
                 raise unreadable("the ledger", error) from None
         elif view.state is not ApprovalState.PENDING:
             return self._decided(view)
+        if not self._turns.acquire(timeout=TURN_S):
+            raise waits(f"many ask at once; {asked.waiter.incident} joins {asked.id} in its turn", 1.0)
         try:
             asyncio.run_coroutine_threadsafe(self._join(request, workflow_id), self._loop).result(CALL_S)
         except WorkflowAlreadyStartedError:
@@ -55,6 +63,8 @@ class AskActivities:
             if view is not None and view.state is not ApprovalState.PENDING:
                 return self._decided(view)
             raise waits(f"approval {asked.id} has ended and its answer isn't in the ledger yet", 1.0) from None
+        finally:
+            self._turns.release()
         return StepResult(outcome=Outcome.DONE, reason=f"asked: {asked.id}", at=self._clock())
 
     async def _join(self, request: sig.AskRequest, workflow_id: str) -> None:
