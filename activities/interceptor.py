@@ -20,6 +20,7 @@ from activities.clock import Clock, utcnow
 from activities.failures import PROTECTIVE_BUDGET_S, Bounded, redact, unreadable, waits
 from activities.ports import CheckResult
 from activities.storage.ledger import Ledger
+from medevac.fleet.lease import Ask
 from medevac.incident import IncidentView, Outcome, StepKey, StepResult
 
 NEED_THE_LEDGER = frozenset(a.name for a in (sig.ACQUIRE, sig.EVACUATE, sig.ACT, sig.TICKET))
@@ -75,30 +76,34 @@ class StepLines:
 
     def _step(self, name: str, key: StepKey, request: Any, fn: Callable[..., Any]) -> Any:
         began = time.monotonic()
-        if activity.info().attempt > 1 and (recorded := self._recorded(name, key)) is not None:
+        retried = activity.info().attempt > 1
+        # Asked anew every few seconds while it waits: only its answer is looked for.
+        acquires = name == sig.ACQUIRE.name
+        if retried and not acquires and (recorded := self._recorded(name, key)) is not None:
             return recorded
         begun = self._begin(name, key, request)
         output = fn(request)
         result = step_of(output)
         if result is None:
             return output
-        result = result.model_copy(
-            update={
-                "at": result.at or self._clock(),
-                "proof": {**result.proof, "attempt_s": round(time.monotonic() - began, 3)},
-            }
-        )
+        if retried and acquires and (recorded := self._recorded(name, key)) is not None:
+            return recorded
+        result = result.model_copy(update={"at": result.at or self._clock()})
+        if not acquires:  # Its grant is the same each time, so its line is too.
+            proof = {**result.proof, "attempt_s": round(time.monotonic() - began, 3)}
+            result = result.model_copy(update={"proof": proof})
         limit = activity.info().start_to_close_timeout
         if limit is not None and time.monotonic() - began >= limit.total_seconds():
             # Nobody hears this attempt any more; its successor says how the step ended.
             raise waits("this attempt's time is over", 0.1, "TooLate")
+        if acquires:
+            self._granted(key, result)
+            return output
         written = self._end(name, key, result, begun)
         return _with(output, result if written else result.model_copy(update={"unwritten": True}))
 
     def _recorded(self, name: str, key: StepKey) -> Any:
         """An earlier attempt's end that the ledger has, but its workflow never heard; None when there is none."""
-        if name == sig.ACQUIRE.name:
-            return None  # Idempotent by its lease, and asked anew every few seconds.
         try:
             lines = self._bounded.call(PROTECTIVE_BUDGET_S, self._ledger.lines, key.incident)
         except Exception as error:
@@ -121,6 +126,13 @@ class StepLines:
         except Exception as error:
             raise unreadable("the ledger", error) from None
         return None
+
+    def _granted(self, key: StepKey, result: StepResult) -> None:
+        """A grant or a question that the ledger doesn't have isn't told; asked again, it is the same."""
+        try:
+            self._ledger.add_lines([result.line(key, sig.ACQUIRE.name, self._clock())])
+        except Exception as error:
+            raise unreadable("the ledger", error) from None
 
     def _end(self, name: str, key: StepKey, result: StepResult, begun: Future[Any] | None) -> bool:
         """True when both are written; what isn't within the budget is handed over by the workflow once more."""
@@ -147,7 +159,9 @@ def step_of(output: Any) -> StepResult | None:
             granted = output.granted
             return StepResult(outcome=Outcome.DONE, reason=f"lease {granted.lease_id}", proof={"epoch": granted.epoch})
         if output.ask is not None:
-            return StepResult(outcome=Outcome.BLOCKED, reason=output.ask.reason, who=output.ask.approval)
+            ask = output.ask
+            proof = {"ask": ask.model_dump(mode="json")}
+            return StepResult(outcome=Outcome.BLOCKED, reason=ask.reason, who=ask.approval, proof=proof)
     return None
 
 
@@ -159,7 +173,11 @@ def _with(output: Any, result: StepResult) -> Any:
     return output
 
 
-def _output(name: str, result: StepResult) -> StepResult | sig.VerifyResult:
+def _output(name: str, result: StepResult) -> StepResult | sig.VerifyResult | sig.AcquireResult | None:
+    """The answer that a line was made of; None where it must be asked for again (a lease is renewed by that)."""
+    if name == sig.ACQUIRE.name:
+        ask = result.proof.get("ask")
+        return sig.AcquireResult(ask=Ask.model_validate(ask)) if ask else None
     if name != sig.VERIFY.name:
         return result
     check = result.proof.get("check")
