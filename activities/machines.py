@@ -74,6 +74,12 @@ class MachineActivities:
         )
         if not new:
             return self._waits_for_proof(intent)
+        if request.verb is Verb.REQUEST and was.successor is not None:
+            # Searched by tag before asking: an earlier step of this incident asked, and its answer was lost.
+            self._note_answer(request, f"asked for before: {was.successor}")
+            return self._end(
+                Outcome.ALREADY, f"a successor was asked for before: {was.successor}", identity=node.identity
+            )
         # From here on the call counts as made. Only a sure "not sent" takes that back.
         try:
             self._still_ours(entered)
