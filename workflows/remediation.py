@@ -18,7 +18,7 @@ from medevac.policy.plan import ApprovalNeed, Plan, Rung
 from workflows.permission import Permission
 from workflows.run import IncidentRun
 from workflows.standing import Again, Standing
-from workflows.steps import Interrupted, Steps, outcome_of
+from workflows.steps import Interrupted, Steps
 from workflows.telling import Telling
 
 VERBS: dict[Rung, tuple[Verb, ...]] = {
@@ -134,8 +134,12 @@ class Remediation:
         if plan.rung and not acted and result.outcome not in (Outcome.REFUSED, Outcome.CANCELLED):
             # Also where it failed or gave no answer: it may have been sent, and must not count as never tried.
             run.asked_rungs.append(plan.rung)
-        self.standing.judge(str(verb), result)
         acted[verb] = key
+        if result.outcome is Outcome.TIMED_OUT:
+            # It may have been sent: only its proof, or the word that there is none, lets anything follow it.
+            await self._prove(plan, (verb,), key)
+            return
+        self.standing.judge(str(verb), result)
         if verb is Verb.REQUEST and (result.outcome is Outcome.ALREADY or "unclear" in result.proof):
             # Nobody knows whether a successor was asked for: the old machine stays until one has joined.
             await self._prove(plan, (verb,), key)
@@ -247,11 +251,11 @@ class Remediation:
             result = await self.steps.call(
                 sig.VERIFY, request, deadline_s=plan.verify_s, interrupt=lambda: bool(run.abort_by)
             )
-            step = result.step
+            step = self.steps.heard(sig.VERIFY, request.key, result.step)
         except Interrupted:
-            step = StepResult(outcome=Outcome.CANCELLED, reason="interrupted", at=workflow.now())
+            step = self.steps.unheard(sig.VERIFY, request.key, None)
         except ActivityError as error:
-            step = outcome_of(error, workflow.now())
+            step = self.steps.unheard(sig.VERIFY, request.key, error)
         if step.outcome.ok:
             run.absorb(workflow.now())
             since = run.remedy.proved_at if run.remedy else not_before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
@@ -13,7 +13,7 @@ from temporalio.exceptions import TimeoutError as ActivityTimeout
 from temporalio.workflow import ActivityCancellationType
 
 from activities.signatures import Activity, Keyed
-from medevac.incident import Outcome, StepResult
+from medevac.incident import Outcome, StepKey, StepResult
 from medevac.model import Model
 from workflows.run import IncidentRun
 
@@ -109,15 +109,27 @@ class Steps:
         self.running = activity.name
         try:
             result = await self.call(activity, arg, deadline_s=deadline_s, interrupt=interrupt)
-            if result.unwritten:
-                self.run.lines.append(result.line(arg.key, activity.name, workflow.now()))
-            return result
+            return self.heard(activity, arg.key, result)
         except Interrupted:
-            return StepResult(outcome=Outcome.CANCELLED, reason="interrupted", at=workflow.now())
+            return self.unheard(activity, arg.key, None)
         except ActivityError as error:
-            return outcome_of(error, workflow.now())
+            return self.unheard(activity, arg.key, error)
         finally:
             self.running = ""
+
+    def heard(self, activity: Activity[Any, Any], key: StepKey, result: StepResult) -> StepResult:
+        """The result; its line goes with the next `record` where the ledger didn't take it in time."""
+        if result.unwritten:
+            self.run.lines.append(result.line(key, activity.name, workflow.now()))
+        return result
+
+    def unheard(self, activity: Activity[Any, Any], key: StepKey, error: ActivityError | None) -> StepResult:
+        """How a step ended that did not answer. Only the workflow knows, so it writes the line."""
+        now = workflow.now()
+        cancelled = StepResult(outcome=Outcome.CANCELLED, reason="interrupted", at=now)
+        result = outcome_of(error, now) if error else cancelled
+        self.run.lines.append(result.line(key, activity.name, now))
+        return result
 
 
 def outcome_of(error: ActivityError, at: datetime) -> StepResult:
