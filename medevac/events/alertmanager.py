@@ -1,8 +1,10 @@
 """Prometheus Alertmanager webhooks, version 4: one POST holds many alerts, each with a status of its own.
 
-A DCGM Xid alert is known by its `err_code` or `xid` label, else by its text; what has no readable code is
-`alert/<name>`. Subject: what Kubernetes calls the node, else the exporter's host name, else the scraped address
-(to be looked up); an exporter's or a workload's pod is never taken for the machine.
+A label `medevac_fault` names the catalogue's code outright (`thermal/gpu-temp`), for rules written with medevac in
+mind; its class is the catalogue's, whatever the alert's severity says. Without it a DCGM Xid alert is known by its
+`err_code` or `xid` label, else by its text; what has no readable code is `alert/<name>`. Subject: what Kubernetes
+calls the node, else the exporter's host name, else the scraped address (to be looked up); an exporter's or a
+workload's pod is never taken for the machine.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from medevac.events.reading import (
     gpu,
     gpu_uuid,
     host_of,
+    ib,
     instant,
     join_key,
     mig_gi,
@@ -38,6 +41,7 @@ from medevac.events.reading import (
     severity_word,
     whole,
 )
+from medevac.faults.catalogue import rows
 from medevac.model import digest
 
 SOURCE = "alertmanager"
@@ -46,9 +50,11 @@ VERSION = "4"
 NODE_LABELS = ("exported_node", "node", "kubernetes_node", "node_name", "nodename")
 """In this order: `exported_node` is what the metric itself said where the scrape put its own `node` over it."""
 HOST_LABELS = ("Hostname", "hostname", "exported_hostname", "host")
+FAULT_LABEL = "medevac_fault"
 CODE_LABELS = ("err_code", "xid", "XID", "xid_code")
 HEARTBEATS = frozenset({"watchdog", "deadmansswitch", "deadmanssnitch", "infoinhibitor", "heartbeat"})
 TESTS = frozenset({"testalert", "test", "test alert", "test-alert"})
+_FAULT = re.compile(r"([a-z][a-z0-9-]{1,30})(?:/[A-Za-z0-9][A-Za-z0-9 _.-]{0,119}){0,2}")
 _EXPORTER_POD = re.compile(r"[a-z0-9-]{0,40}(?:dcgm|node)-exporter(?:-[a-z0-9]{1,20}){1,3}")
 
 
@@ -132,6 +138,7 @@ def read_alert(reading: Reading, alert: Fields, common: Mapping[str, str], notes
             mig_gi(labels.get("GPU_I_ID")),
             nvlink(labels.get("nvlink")),
             nvswitch(labels.get("nvswitch")),
+            ib(labels.get("device"), labels["port"]) if labels.get("port") else None,
         ),
         starts_at=starts_at,
         ends_at=ends_at,
@@ -181,6 +188,10 @@ def _subject(labels: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 def _code(name: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
     """The label's number decides over what any text says; 0 and DCGM's mark for "none" are no code."""
+    if wanted := labels.get(FAULT_LABEL):
+        m = _FAULT.fullmatch(wanted[:200])
+        known = m is not None and any(c == m[1] or c.startswith(f"{m[1]}/") for c in rows())
+        return fault_code(wanted) if known else fault_code("alert", name)
     for label in CODE_LABELS:
         value = labels.get(label)
         if not value:

@@ -18,20 +18,18 @@ from medevac.events.kmsg_text import Fault, fault_of, is_foul, serial_line, uuid
 from medevac.events.parsing import Parsed, Payload
 from medevac.events.reading import (
     Reading,
-    clean,
     entities,
     fault_code,
-    is_node_name,
     join_key,
     nvlink,
     nvswitch,
     read_text,
 )
+from medevac.events.transport import BOOT_HEADER, CLUSTER_HEADER, NODE_HEADER, header
 
 SOURCE = "kmsg"
 BURST_S = 180.0
 """Silence after which the same fault on the same device is said anew."""
-NODE_HEADER, CLUSTER_HEADER, BOOT_HEADER = "x-medevac-node", "x-medevac-cluster", "x-medevac-boot-id"
 MAX_FAULTS = 2_000
 """Different faults in one payload; more is a flood, and is counted as held back."""
 
@@ -132,8 +130,8 @@ def _silent(burst: _Burst, record: Record) -> bool:
 def _add(reading: Reading, burst: _Burst, payload: Payload, names: list[str]) -> None:
     fault, record = burst.fault, burst.record
     code = fault_code("sxid" if fault.is_switch else "xid", fault.code)
-    host = record.host or _header(payload, NODE_HEADER)
-    boot_id = record.boot_id or _header(payload, BOOT_HEADER)
+    host = record.host or header(payload.headers, NODE_HEADER)
+    boot_id = record.boot_id or header(payload.headers, BOOT_HEADER)
     severity = {"fatal": Severity.CRITICAL, "nonfatal": Severity.WARNING}.get(burst.word or "")
     none_wanted = burst.detail.get("recovery_code") == 0
     link = burst.links[0] if fault.is_switch and burst.links else None
@@ -143,7 +141,7 @@ def _add(reading: Reading, burst: _Burst, payload: Payload, names: list[str]) ->
         part="\n".join(burst.lines[:50]),
         key=("kmsg", boot_id, host, code, fault.pci, *([f"link {link}"] if link is not None else [])),
         subject=host,
-        cluster=_header(payload, CLUSTER_HEADER),
+        cluster=header(payload.headers, CLUSTER_HEADER),
         boot_id=boot_id,
         actionable=not none_wanted,
         severity=severity or severity_of(code),
@@ -159,11 +157,6 @@ def _add(reading: Reading, burst: _Burst, payload: Payload, names: list[str]) ->
         summary=burst.lines[0],
         detail={**burst.detail, "driver_word": burst.word, "lines": len(burst.lines), "uptime_s": record.uptime},
     )
-
-
-def _header(payload: Payload, name: str) -> str | None:
-    value = payload.headers.get(name, "").strip()
-    return clean(value) if is_node_name(value) else None
 
 
 def _note(reading: Reading, what: str, count: int, words: str) -> None:

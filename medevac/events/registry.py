@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import cast
 
 from medevac.events.parsing import Parsed, ParseError, Parser, Payload
+from medevac.events.transport import placed
 
 GROUP = "medevac.events"
 
@@ -83,7 +84,7 @@ def read(source: str | None, payload: Payload) -> Parsed:
     """The one way in. A third party's parser that breaks its contract is contained here."""
     chosen = parser(source) if source else detect(payload)
     try:
-        return chosen.parse(payload)
+        return placed(chosen.parse(payload), payload.headers)
     except ParseError:
         raise
     except Exception as e:

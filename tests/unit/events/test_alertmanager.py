@@ -182,3 +182,39 @@ def test_links_become_evidence() -> None:
     (event,) = parsed(AM, webhook(alert)).events
     assert [(e.title, e.url) for e in event.evidence] == [("query", "http://prom.example/graph")]
     assert event.statement is Statement.LEVEL
+
+
+@pytest.mark.parametrize(
+    ("label", "fault", "fault_class"),
+    [
+        ("thermal/gpu-temp", "thermal/gpu-temp", "transient"),
+        ("row-remap/failure", "row-remap/failure", "critical"),
+        ("gpu-lost", "gpu-lost", "critical"),
+        ("monitor/exporter-silent", "monitor/exporter-silent", "monitor"),
+        ("thermal/of-my-own", "thermal/of-my-own", "transient"),  # the namespace's row
+        ("ecc/of-my-own", "ecc/of-my-own", "unknown"),
+        ("no-such-space/x", "alert/DiskFull", "unknown"),
+        ("critical", "alert/DiskFull", "unknown"),
+        ("thermal/", "alert/DiskFull", "unknown"),
+        ("thermal/*", "alert/DiskFull", "unknown"),
+        ("../thermal", "alert/DiskFull", "unknown"),
+        ("xid/79\nxid/13", "alert/DiskFull", "unknown"),
+    ],
+)
+def test_a_rule_may_name_the_fault_and_the_catalogue_says_what_it_means(
+    label: str, fault: str, fault_class: str
+) -> None:
+    alert = an_alert(labels={"alertname": "DiskFull", "err_code": None, "medevac_fault": label, "severity": "critical"})
+    form = only(AM, webhook(alert))
+    assert (form["fault"], form["class"]) == (fault, fault_class)
+
+
+def test_the_named_fault_decides_over_a_code_that_the_metric_happens_to_carry() -> None:
+    labels = {"medevac_fault": "thermal/gpu-temp", "err_code": "13"}
+    assert only(AM, webhook(an_alert(labels=labels)))["fault"] == "thermal/gpu-temp"
+
+
+def test_a_port_of_the_fabric_is_an_entity() -> None:
+    labels = {"device": "mlx5_0", "port": "1", "gpu": None, "UUID": None, "pci_bus_id": None, "err_code": None}
+    assert only(AM, webhook(an_alert(labels=labels)))["entities"] == ["ib:mlx5_0/1"]
+    assert "ib:nvidia0" not in only(AM, webhook(an_alert(labels={"device": "nvidia0"})))["entities"]

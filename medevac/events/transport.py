@@ -1,0 +1,42 @@
+"""What the transport knows and the payload doesn't: on which machine, in which cluster and boot it was read.
+
+Many outputs name no host (`dcgmi health`, a metadata service, a raw kernel log line). Whoever ships them from the
+machine itself says so in headers: `X-Medevac-Node`, `X-Medevac-Cluster`, `X-Medevac-Boot-Id`. They fill what a
+statement leaves open and override nothing: a statement that names its machine keeps it, and takes no boot either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from medevac.events.event import HealthEvent, Kind
+from medevac.events.parsing import Parsed
+from medevac.events.reading import clean, is_node_name, join_key
+
+NODE_HEADER, CLUSTER_HEADER, BOOT_HEADER = "x-medevac-node", "x-medevac-cluster", "x-medevac-boot-id"
+_NO_MACHINE = frozenset({Kind.HANDSHAKE, Kind.TEST})
+
+
+def header(headers: Mapping[str, str], name: str) -> str | None:
+    value = headers.get(name, "").strip()
+    return clean(value) if is_node_name(value) else None
+
+
+def placed(parsed: Parsed, headers: Mapping[str, str]) -> Parsed:
+    """Statements without a machine get that of the headers. Without the headers nothing changes."""
+    node, cluster, boot_id = (header(headers, name) for name in (NODE_HEADER, CLUSTER_HEADER, BOOT_HEADER))
+    if node is None and cluster is None:
+        return parsed
+
+    def place(event: HealthEvent) -> HealthEvent:
+        update: dict[str, object] = {"cluster": event.cluster or cluster}
+        if event.subject is None and node is not None and event.kind not in _NO_MACHINE:
+            update |= {
+                "subject": node,
+                "boot_id": event.boot_id or boot_id,
+                # The same words from another machine are another statement.
+                "id": join_key(event.id, cluster, node),
+            }
+        return event.model_copy(update=update)
+
+    return Parsed(tuple(place(event) for event in parsed.events), parsed.refused, parsed.truncated)

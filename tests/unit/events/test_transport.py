@@ -1,0 +1,62 @@
+"""Headers of whoever ships from the machine itself: they fill what a statement leaves open, and override nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from medevac.events.parsing import Payload
+from medevac.events.registry import read
+from tests.unit.events.payloads import an_alert, webhook
+
+BOOT = "0d5b3d0e-7d55-4c0e-9d5f-5d4a3c2b1a09"
+HEALTHY = {"header": ["Health Monitor Report"], "body": {"Overall Health": {"value": "Healthy"}}}
+SPOT = {"action": "terminate", "time": "2026-03-01T08:02:00Z"}
+
+
+def here(node: str = "gpu-7", cluster: str = "c1") -> dict[str, str]:
+    return {"x-medevac-node": node, "x-medevac-cluster": cluster, "x-medevac-boot-id": BOOT}
+
+
+def one(source: str, body: Any, headers: dict[str, str]) -> Any:
+    raw = body if isinstance(body, str) else json.dumps(body)
+    (event,) = read(source, Payload(raw.encode(), headers)).events
+    return event
+
+
+@pytest.mark.parametrize(
+    ("source", "body"), [("dcgm", HEALTHY), ("aws", SPOT), ("gcp", "TERMINATE_ON_HOST_MAINTENANCE")]
+)
+def test_what_names_no_machine_is_about_the_one_that_sent_it(source: str, body: Any) -> None:
+    event = one(source, body, here())
+    assert (event.subject, event.cluster, event.boot_id) == ("gpu-7", "c1", BOOT)
+    assert one(source, body, here()).id == event.id
+    assert one(source, body, here("gpu-8")).id != event.id, "another machine's same words are no repeat"
+    assert one(source, body, {}).subject is None
+
+
+def test_a_statement_that_names_its_machine_keeps_it_and_takes_no_boot() -> None:
+    event = one("alertmanager", webhook(an_alert()), here())
+    assert (event.subject, event.boot_id) == ("worker-3", None)
+    assert event.cluster == "c1", "a sender of one cluster needn't label every alert with it"
+    alert = webhook(an_alert(labels={"cluster": "c2"}))
+    assert one("alertmanager", alert, here()).cluster == "c2"
+
+
+def test_a_header_that_is_no_name_is_none() -> None:
+    assert one("dcgm", HEALTHY, {"x-medevac-node": "../etc"}).subject is None
+    assert one("dcgm", HEALTHY, {"x-medevac-node": " "}).subject is None
+
+
+def test_the_clear_of_a_health_report_carries_the_key_of_what_it_clears() -> None:
+    bad = {
+        "body": {
+            "Overall Health": {"value": "Failure"},
+            "GPU": {"children": {"0": {"children": {"PCIe system": {"value": "Failure"}}, "value": "Failure"}}},
+        }
+    }
+    fault, clear = one("dcgm", bad, here()), one("dcgm", HEALTHY, here())
+    assert clear.dedupe_key == fault.series
+    assert fault.subject == clear.subject == "gpu-7"
