@@ -207,7 +207,8 @@ class Remediation:
         for verb in rest:
             await self._act(plan, verb, acted)
         proved = await self._prove(plan, verbs, acted[verbs[-1]])
-        run.remedy = run.remedy.model_copy(update={"step": "verify", "proved_at": proved.at or workflow.now()})
+        # By this workflow's clock: what was heard before the proof was is for the check to judge, which begins now.
+        run.remedy = run.remedy.model_copy(update={"step": "verify", "proved_at": workflow.now()})
         if plan.rung is Rung.TERMINATE:
             await self.permission.release()
             return End.DISPOSED

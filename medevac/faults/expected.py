@@ -37,6 +37,8 @@ class Proof(Model):
     covers: tuple[Covers, ...]
     boot_id: str | None
     at: datetime
+    since: datetime | None = None
+    """When the remedy that it judged was proved."""
 
 
 def is_symptom(event: HealthEvent, remedy: Remedy | None, now: datetime) -> bool:
@@ -58,14 +60,26 @@ def is_echo(
     `known` are the codes still open. An old statement of a latched fault that nobody knew, and that no passed
     check covers, is news all the same: the remedy wasn't for it.
     """
-    if remedy is None or remedy.proved_at is None or event.kind is not Kind.FAULT:
+    if remedy is None or event.kind is not Kind.FAULT:
         return False
-    if not _from_before(event, remedy, remedy.proved_at, event.received_at or now):
+    heard_at = event.received_at or now
+    if event.fault not in known and any(_mended(event, proof, remedy.echo_grace_s, heard_at) for proof in proofs):
+        return True
+    if remedy.proved_at is None or not _from_before(event, remedy, remedy.proved_at, heard_at):
         return False
     if event.fault in known or event.fault_class is None or not event.fault_class.latched:
         return True
     covered = {c for p in proofs if p.at >= remedy.proved_at for c in p.covers}
     return bool(event.covers) and covered.issuperset(event.covers)
+
+
+def _mended(event: HealthEvent, proof: Proof, grace_s: float, heard_at: datetime) -> bool:
+    """Also by an earlier remedy than the present one: its echoes don't end because another step has begun."""
+    if event.statement is not Statement.LEVEL or event.starts_at is None or not event.covers:
+        return False
+    proved_at = proof.since or proof.at
+    in_time = event.starts_at < proved_at and heard_at <= proved_at + timedelta(seconds=grace_s)
+    return in_time and set(proof.covers).issuperset(event.covers)
 
 
 def _from_before(event: HealthEvent, remedy: Remedy, proved_at: datetime, heard_at: datetime) -> bool:

@@ -269,7 +269,7 @@ class FaultSet(Model):
             if f.last_seen > (since or at)
             or (f.fault_class.repairable and not (f.covers and set(covers).issuperset(f.covers)))
         )
-        proof = Proof(covers=tuple(sorted(covers)), boot_id=boot_id, at=at)
+        proof = Proof(covers=tuple(sorted(covers)), boot_id=boot_id, at=at, since=since)
         return FaultSet(faults=kept, proofs=(*self.proofs, proof)[-MAX_PROOFS:])
 
     # -- making ------------------------------------------------------------------------------------------------

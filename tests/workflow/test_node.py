@@ -425,3 +425,20 @@ async def test_a_hand_over_stays_one_when_its_reason_runs_out_and_over_continue_
     assert "acquire" not in script.names()
     assert len([n for n in script.asked(sig.NOTIFY) if n.page]) == 1
     await handle.terminate("done")
+
+
+async def test_a_repeat_between_the_proof_and_its_hearing_is_no_failure_of_the_repair(
+    start: Start, script: Script
+) -> None:
+    alert = fault("xid/79", source="alertmanager", statement="level", boot_id=None)
+
+    async def prove(request: sig.ProveRequest) -> StepResult:
+        proved_at = datetime.now(UTC)
+        await handle.signal(NodeWorkflow.report, alert.model_copy(update={"received_at": datetime.now(UTC)}))
+        await handle.query(NodeWorkflow.state)  # taken in before the proof is heard of
+        return StepResult(outcome=Outcome.DONE, at=proved_at)
+
+    script.on(sig.PROVE, prove)
+    handle = await start(alert)
+    assert await handle.result() == "returned"
+    assert len(script.asked(sig.ACT)) == 1

@@ -121,3 +121,12 @@ def test_an_old_statement_of_what_no_check_covered_is_news() -> None:
 def test_a_check_from_before_the_remedy_covers_nothing() -> None:
     earlier = FaultSet().prove({Covers.BUS, Covers.COMPUTE}, "b0", at(500))
     assert change(said("xid/79", boot_id="b1"), 650, PROVED, earlier) is Change.NEW
+
+
+def test_a_second_remedy_does_not_bring_back_what_the_first_has_mended() -> None:
+    mended = BROKEN.prove({Covers.BUS, Covers.COMPUTE}, "b2", at(700), since=at(600))
+    second = Remedy(step="act", began_at=at(750), deadline=at(1_000), before=Identity(boot_id="b2"))
+    assert change(alert("xid/79", starts_at=at(0)), 800, second, mended) is Change.EXPECTED
+    assert change(alert("xid/79", starts_at=at(0)), 901, second, mended) is Change.NEW
+    assert change(alert("xid/79", starts_at=at(650)), 800, second, mended) is Change.NEW
+    assert change(alert("xid/48", starts_at=at(0)), 800, second, mended) is Change.NEW
