@@ -58,7 +58,7 @@ class Ledger:
     # -- incidents ---------------------------------------------------------------------------------------------
 
     def upsert_incident(self, view: IncidentView) -> bool:
-        """False when the ledger has a newer revision already, which stays."""
+        """False when the ledger has a newer revision, or the incident's end, already; that stays."""
         with self._db.transaction() as connection:
             return _upsert(connection, view)
 
@@ -318,7 +318,8 @@ def _upsert(connection: Connection, view: IncidentView) -> bool:
     statement = statement.on_conflict_do_update(
         index_elements=["id"],
         set_={name: statement.excluded[name] for name in row if name != "id"},
-        where=incidents.c.rev <= statement.excluded.rev,
+        # An end stands. A workflow restored from an older store counts its own revisions, and may come to a newer one.
+        where=sa.and_(incidents.c.rev <= statement.excluded.rev, incidents.c.end.is_(None)),
     )
     return took(connection, statement)
 

@@ -71,6 +71,15 @@ def test_an_older_revision_never_overwrites_a_newer(ledger: Ledger) -> None:
     assert ledger.upsert_incident(incident(rev=3, state=State.VERIFYING))
 
 
+def test_an_end_stands_whatever_revision_comes_after(ledger: Ledger) -> None:
+    """A workflow that was restored from an older store doesn't know that its incident is over."""
+    ended = incident(rev=3, state=State.ENDED, end=End.RETURNED)
+    ledger.upsert_incident(ended)
+    assert not ledger.upsert_incident(incident(rev=9, state=State.HANDED_OVER))
+    assert not ledger.upsert_incident(incident(rev=9, state=State.ENDED, end=End.WITHDRAWN))
+    assert ledger.incident("i1") == ended
+
+
 def test_incidents_are_found_by_what_people_ask(ledger: Ledger) -> None:
     ledger.upsert_incident(incident("old", T0))
     ledger.upsert_incident(incident("new", T0 + DAY, node="n2"))
