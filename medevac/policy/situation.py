@@ -181,6 +181,9 @@ class Situation:
         if about:
             fields.setdefault("cause", about[0].code)
             fields.setdefault("fault_class", about[0].verdict.fault_class)
+            # Also where nothing is done: a person may mend it, and then a check decides.
+            wanted = {cover for judged in about for cover in judged.covers}
+            fields.setdefault("covers", tuple(cover for cover in Covers if cover in wanted))
         return Plan(
             incident=context.incident,
             n=context.n,
