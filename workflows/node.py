@@ -256,7 +256,8 @@ class NodeWorkflow:
             case Action.HAND_OVER:
                 return await self._hand_over(plan)
             case Action.RECORD | Action.WITHDRAW:
-                await self.remediation.lift()
+                if not await self.remediation.lift():
+                    return None
                 return End.DISPOSED if plan.gone else End.WITHDRAWN
 
     async def _watch(self, plan: Plan) -> None:

@@ -273,7 +273,9 @@ class Remediation:
     async def give_back(self, plan: Plan, end: End) -> End | None:
         """Lifts our marks, gives the lease back, and watches: a fault in probation is this incident's failure."""
         run = self.run
-        await asyncio.gather(self.lift(), self.permission.release())
+        lifted, _ = await asyncio.gather(self.lift(), self.permission.release())
+        if not lifted:
+            return None
         run.state = State.PROBATION
         if run.remedy:
             run.remedy = run.remedy.model_copy(update={"step": "probation"})
@@ -300,14 +302,15 @@ class Remediation:
 
     # -- undoing -----------------------------------------------------------------------------------------------
 
-    async def lift(self) -> None:
-        """Removes our marks; a recovery is never held back, so it is tried until it is done."""
+    async def lift(self) -> bool:
+        """Removes our marks. Where that can't be done a person is called: nothing ends with a mark left by mistake."""
         run = self.run
         if not run.marked and run.subject == run.node:
-            return
+            return True
         request = sig.LiftRequest(key=run.key("lift"), cluster=run.cluster, node=run.subject, incident=run.incident)
         result = await self.steps.step(sig.LIFT, request)
         if result.outcome.ok:
             run.marked = False
-        else:
-            run.hand_over = f"our mark could not be lifted: {result.reason}"
+            return True
+        run.hand_over = f"our mark could not be lifted: {result.reason}"
+        return False

@@ -442,3 +442,11 @@ async def test_a_repeat_between_the_proof_and_its_hearing_is_no_failure_of_the_r
     handle = await start(alert)
     assert await handle.result() == "returned"
     assert len(script.asked(sig.ACT)) == 1
+
+
+async def test_a_mark_that_can_t_be_lifted_calls_a_person(start: Start, script: Script) -> None:
+    script.on(sig.LIFT, lambda _: StepResult(outcome=Outcome.FAILED, reason="forbidden"))
+    handle = await start()
+    await reaches(handle, State.HANDED_OVER)
+    assert "could not be lifted: forbidden" in script.asked(sig.PLAN)[-1].hand_over
+    await handle.terminate("done")
