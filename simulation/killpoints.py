@@ -1,9 +1,10 @@
 """Kills this process at a chosen point, exactly once over all processes; for the tests of durability.
 
 `MEDEVAC_KILL_FILE` names a JSON list of cells: `[{"effect": "reboot", "point": "before", "node": "gpu-a-003"}]`.
-`node` is optional. A process that is about to die claims its cell by creating `<plan>.<index>.hit`, which is also
-how a test knows that the cell was reached. Points of the simulated effects are `before` and `after` (it happened,
-nobody was told); other code may name its own effects and points, e.g. `hit("acquire", "after")`.
+`node` is optional; with `"signal": "SIGSTOP"` the process stands still there until someone continues it. A process
+claims its cell by creating `<plan>.<index>.hit` first, which is also how a test knows that the cell was reached.
+Points of the simulated effects are `before` and `after` (it happened, nobody was told); other code may name its own
+effects and points, e.g. `hit("acquire", "after")`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def hit(effect: str, point: str, node: str = "") -> None:
             and cell.get("node", node) == node
             and _claim(plan, index)
         ):
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.Signals[cell.get("signal", "SIGKILL")])
 
 
 def _claim(plan: str, index: int) -> bool:

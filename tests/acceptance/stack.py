@@ -131,8 +131,9 @@ class Running:
     # -- seeing ------------------------------------------------------------------------------------------------
 
     def incidents(self, node: str | None = None) -> list[IncidentView]:
-        """Oldest first, ended ones too."""
-        return list(reversed(self.stores.ledger.incidents(open_only=False, node=node, limit=10_000)))
+        """Oldest first, ended ones too; of the node that the fault was told of, also once another has replaced it."""
+        found = reversed(self.stores.ledger.incidents(open_only=False, limit=10_000))
+        return [view for view in found if node is None or view.workflow_id.endswith(f"/{node}")]
 
     def incident(self, node: str) -> IncidentView | None:
         """The newest of the node."""

@@ -1,0 +1,145 @@
+"""A false critical alert on 400 of 2,048 nodes, all `auto`: few are disrupted, one question, no message storm."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from medevac.approvals.approval import ApprovalView
+from medevac.fleet.node import Node
+from medevac.incident import State
+from simulation import senders
+from simulation.hazards import Effect
+from simulation.layout import TEST, Layout
+from simulation.senders import Delivery
+from tests.acceptance.never_worse import disrupted, made_policy, pools
+from tests.acceptance.stack import PLAIN, Running, stack, utcnow
+
+NODES = 2_048
+FALSE = 400
+AGREED = 120
+"""Enough to see the limits hold."""
+AT_ONCE = {
+    "rack": {"count": 1, "percent": 0},
+    "pool": {"count": 1, "percent": 1},
+    "cluster": {"count": 1, "percent": 2},
+}
+MOST_MESSAGES = 10
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@asynccontextmanager
+async def fleet(path: Path) -> AsyncIterator[Running]:
+    policy = made_policy(
+        path,
+        "demo",
+        pools=pools("auto", "sim-a"),
+        auto=["wait", "reboot", "reinstall", "replace", "terminate", "rma"],
+        limits={"at_once": AT_ONCE, "lease_ttl_s": 300},
+    )
+    layout = Layout(nodes=NODES, spares=0, durations=TEST)
+    async with stack(path, layout=layout, policy=policy, timing="production", worker=PLAIN) as up:
+        up.http.timeout = 120
+        yield up
+
+
+def one_payload(nodes: list[Node]) -> Delivery:
+    """What Alertmanager sends when one rule goes wrong: a single webhook with an alert for each node."""
+    at = utcnow()
+    alerts = [json.loads(senders.alertmanager_xid(node, 79, at).body)["alerts"][0] for node in nodes]
+    return senders.alertmanager(alerts)
+
+
+def accused(up: Running, count: int) -> list[Node]:
+    """Spread over all racks and both pools."""
+    return up.world.nodes("sim-a")[:: NODES // count][:count]
+
+
+async def the_question(up: Running, count: int) -> ApprovalView:
+    """Once everyone who has to wait stands in it."""
+
+    def everyone_waits() -> ApprovalView | None:
+        pending = up.stores.ledger.approvals(pending_only=True)
+        waiting = [view for view in up.incidents() if view.state is State.WAITING_APPROVAL]
+        going = [view for view in up.incidents() if view.state is not State.WAITING_APPROVAL]
+        listed = len(pending[0].waiters) if pending else 0
+        return pending[0] if listed == len(waiting) and len(waiting) + len(going) == count and len(going) <= 5 else None
+
+    view: ApprovalView = await up.until(everyone_waits, "all wait for one question", 240)
+    return view
+
+
+def marks_within_budget(up: Running, before: list[Node]) -> None:
+    pool_of = {node.name: node.pool for node in before}
+    sizes = Counter(pool_of.values())
+    marked = Counter(pool_of[e.node] for e in up.world.effects(verb=Effect.MARK) if e.applied)
+    assert marked, "critical nodes are marked as far as the budget goes"
+    for pool, count in marked.items():
+        assert count <= max(3, sizes[pool] * 3 // 100), f"{count} marks in {pool} of {sizes[pool]} nodes"
+
+
+async def test_rejected_it_ends_with_few_disrupted_and_few_messages(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as up:
+        before = up.world.nodes("sim-a")
+        parts = await up.send(one_payload(accused(up, FALSE)))
+        assert Counter(part["outcome"] for part in parts) == {"accepted": FALSE}
+        view = await the_question(up, FALSE)
+
+        assert len(up.stores.ledger.approvals(pending_only=False)) == 1
+        assert view.fleet_wide
+        assert view.need.threshold == 2
+        assert view.need.one_of == "capacity-owners"
+        assert len(disrupted(up.world)) <= 5
+        marks_within_budget(up, before)
+
+        answer = await up.vote("grace", view.id, view.shown_hash, "reject")
+        assert answer.status_code == 200, answer.text
+        waiters = {waiter.incident for waiter in view.waiters}
+
+        def a_person_has_them() -> bool:
+            return all(v.state is State.HANDED_OVER for v in up.incidents() if v.id in waiters)
+
+        await up.until(a_person_has_them, "all who waited are handed over", 180)
+        assert len(disrupted(up.world)) <= 5
+        marks_within_budget(up, before)
+        assert len(up.stores.ledger.approvals(pending_only=False)) == 1, "nobody is asked again"
+        await up.until(lambda: "more" in " ".join(up.world.messages()), "the folded ones are told together", 90)
+        messages = up.world.messages()
+        assert len(messages) <= MOST_MESSAGES, "\n".join(m[:150] for m in messages)
+
+
+async def test_approved_it_goes_on_within_the_limits_at_once(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as up:
+        await up.send(one_payload(accused(up, AGREED)))
+        view = await the_question(up, AGREED)
+        for who in ("grace", "ada"):
+            answer = await up.vote(who, view.id, view.shown_hash)
+            assert answer.status_code == 200, answer.text
+
+        sizes = Counter(node.pool for node in up.world.nodes("sim-a"))
+        most: Counter[str] = Counter()
+
+        def look() -> bool:
+            held: dict[str, Counter[str]] = {kind: Counter() for kind in AT_ONCE}
+            for lease in up.stores.guard.leases():
+                for kind, counter in held.items():
+                    counter[lease.domains[kind]] += 1
+            for kind, counter in held.items():
+                for key, count in counter.items():
+                    most[key] = max(most[key], count)
+                    limit = {"rack": 1, "cluster": NODES * 2 // 100}.get(kind) or sizes[key.rsplit("/", 1)[1]] // 100
+                    assert count <= limit, f"{count} leases at once in {key}, {limit} are allowed"
+            return (
+                sum(1 for e in up.world.effects(verb=Effect.REBOOT)) + len(up.world.effects(verb=Effect.REINSTALL))
+                >= 20
+            )
+
+        await up.until(look, "20 machines were repaired", 120)
+        assert any(count > 3 for count in most.values()), "the yes lets more go at once than before it"
+        assert len(up.stores.ledger.approvals(pending_only=False)) == 1
