@@ -119,12 +119,12 @@ async def stack(
                 await made.gateway.until(lambda: _http_ready(f"{made.url}/readyz"), READY_S)
             yield made
         except BaseException:
-            for child in made.workers if made else ():
+            for child in () if made is None else made.workers:
                 print(f"-- last lines of {child.name}:\n{child.tail()}", file=sys.stderr)
             raise
         finally:
-            children = [*made.workers, *([made.gateway] if made.gateway else [])] if made else []
-            for child in (*children, server):
+            others = [] if made is None else [*made.workers, *filter(None, [made.gateway])]
+            for child in (*others, server):
                 await child.stop()
 
 
