@@ -52,10 +52,10 @@ def plan_for(request: sig.PlanRequest, **changes: Any) -> Plan:
         quiet_s=60,
         reasons=("because the script says so",),
     )
-    if worst is None:
-        changes = {"action": Action.WITHDRAW, "rung": None, "drain": None} | changes
-    elif request.hand_over:
+    if request.hand_over:
         changes = {"action": Action.HAND_OVER, "rung": None, "drain": None} | changes
+    elif worst is None:
+        changes = {"action": Action.WITHDRAW, "rung": None, "drain": None} | changes
     return base.model_copy(update=changes)
 
 
