@@ -317,7 +317,12 @@ async def test_the_same_fault_on_the_successor_stops_the_ladder(fleet: Fleet) ->
     assert successor is not None
     # The successor's own monitor finds it as well, and says so again and again, also when its first day is over.
     for _ in range(3):
-        await fleet.up.send(senders.kmsg_xid(successor, 95, utcnow()))
+
+        async def taken() -> bool:
+            (part,) = await fleet.up.send(senders.kmsg_xid(successor, 95, utcnow()))
+            return part["outcome"] != "unknown_node"  # the gateway reads the list of nodes every few seconds
+
+        await fleet.up.until(taken, f"{new} is known")
 
         def all_handed_over() -> bool:
             views = [v for v in fleet.up.incidents() if v.cluster == AUTO and v.node == new]
