@@ -73,6 +73,32 @@ class Basic(Model):
     password: Token
 
 
+class Sns(Model):
+    topics: tuple[str, ...] = Field(min_length=1)
+    """ARNs. Amazon signs for every account's topics alike, so only these are believed."""
+
+
+GOOGLE = ("https://accounts.google.com", "accounts.google.com")
+GOOGLE_KEYS = "https://www.googleapis.com/oauth2/v3/certs"
+
+
+class Oidc(Model):
+    """Identity tokens (JWT, RS256). As they stand, the defaults are those of Pub/Sub push."""
+
+    audience: str = Field(min_length=1)
+    email: str | None = None
+    """Of the service account; must be verified by the issuer."""
+    subject: str | None = None
+    issuers: tuple[str, ...] = Field(default=GOOGLE, min_length=1)
+    jwks_url: str = Field(default=GOOGLE_KEYS, pattern=r"^https://[!-~]{1,500}$")
+
+    @model_validator(mode="after")
+    def _somebody(self) -> Self:
+        if self.email is None and self.subject is None:
+            raise ValueError("give `email` or `subject`: an issuer signs for everybody's accounts alike")
+        return self
+
+
 class Sender(Model):
     """Who may post events, as which sources, about which clusters, and how it signs in."""
 
@@ -84,11 +110,18 @@ class Sender(Model):
     basic: Basic | None = None
     hmac: Secret | None = None
     """Standard-Webhooks signature (HMAC-SHA256 over `id.timestamp.body`); secret `whsec_<base64>` or plain text."""
+    pagerduty: Secret | None = None
+    """Secret of a PagerDuty v3 webhook subscription (`X-PagerDuty-Signature`)."""
+    grafana: Secret | None = None
+    """HMAC secret of a Grafana contact point; set its timestamp header to `X-Grafana-Alerting-Timestamp`."""
+    sns: Sns | None = None
+    oidc: Oidc | None = None
 
     @model_validator(mode="after")
     def _signs_in(self) -> Self:
-        if sum(part is not None for part in (self.bearer, self.basic, self.hmac)) != 1:
-            raise ValueError("give exactly one of `bearer`, `basic` and `hmac`")
+        ways = ("bearer", "basic", "hmac", "pagerduty", "grafana", "sns", "oidc")
+        if sum(getattr(self, way) is not None for way in ways) != 1:
+            raise ValueError(f"give exactly one of {', '.join(f'`{way}`' for way in ways)}")
         return self
 
 

@@ -14,6 +14,16 @@ DELIVERY_SECONDS = Histogram(
     ["source"],
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
 )
+REFUSALS = Counter("medevac_refusals_total", "Refused deliveries and parts by source and reason", ["source", "reason"])
+INBOX_HELD = Counter(
+    "medevac_inbox_held_total",
+    "Parts that went to the inbox because Temporal had not taken them, or for an unknown node",
+)
+INBOX_DRAINED = Counter("medevac_inbox_drained_total", "Inbox items by what became of them", ["outcome"])
+INBOX_WAITING = Gauge("medevac_inbox_waiting", "Items in the inbox, as the draining process last saw it")
+INBOX_OLDEST_SECONDS = Gauge("medevac_inbox_oldest_seconds", "Age of the inbox's oldest item")
+DEAD_LETTERS = Gauge("medevac_dead_letters", "Refused payloads kept that nobody has submitted again")
+HANDSHAKES = Counter("medevac_handshakes_total", "Subscriptions that asked to be confirmed", ["source", "outcome"])
 UPDATES = Counter("medevac_updates_total", "People's orders to workflows by kind and outcome", ["order", "outcome"])
 
 OPEN_INCIDENTS = Gauge("medevac_open_incidents", "Incidents that have not ended", ["state"])

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 from activities.guard.store import GuardStore
 from activities.storage.database import Database
+from activities.storage.dead_letters import DeadLetters
 from activities.storage.dwells import Dwells
 from activities.storage.fences import Fences
 from activities.storage.inbox import Inbox
+from activities.storage.intake import IntakeStore
 from activities.storage.intents import Intents
+from activities.storage.leaders import Leaders
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
 
@@ -23,6 +26,9 @@ class Stores:
     policies: Policies
     dwells: Dwells
     inbox: Inbox
+    intake: IntakeStore
+    dead_letters: DeadLetters
+    leaders: Leaders
     guard: GuardStore
 
 
@@ -38,5 +44,8 @@ def open_stores(url: str) -> Stores:
         policies=policies,
         dwells=Dwells(database),
         inbox=Inbox(database),
+        intake=IntakeStore(database),
+        dead_letters=DeadLetters(database),
+        leaders=Leaders(database),
         guard=GuardStore(database, policies),
     )

@@ -112,6 +112,8 @@ class Sweep:
         await self._reap(now)
         if self._count % ALL_EVERY == 0:
             await self._threads.run(self._stores.ledger.forget_events, now - KEEP_EVENTS)
+            await self._threads.run(self._stores.dead_letters.forget, now - KEEP_EVENTS)
+        metrics.DEAD_LETTERS.set(await self._threads.run(self._stores.dead_letters.waiting))
         self._count += 1
 
     async def _overdue(self, view: IncidentView, now: datetime) -> bool:

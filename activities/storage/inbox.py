@@ -1,17 +1,23 @@
-"""Deliveries that are held durably until someone has taken them."""
+"""Deliveries that are held durably until someone has taken them, in lanes that each keep their order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from typing import TypeVar
 
 import sqlalchemy as sa
 from pydantic import JsonValue
+from sqlalchemy.engine import Connection
 
 from activities.storage.database import Database
-from activities.storage.statements import put_if_absent
+from activities.storage.statements import insert, put_if_absent
 from activities.storage.tables import inbox
 from medevac.model import Model
+
+T = TypeVar("T")
+CHUNK = 500
+"""Values in one statement, well below what the databases allow."""
 
 
 class Item(Model):
@@ -19,6 +25,9 @@ class Item(Model):
     """Of the delivery: put twice, it is held once while it waits."""
     at: datetime
     body: JsonValue
+    lane: str = ""
+    due_at: datetime | None = None
+    """None = at once. A lane is looked at when the latest of its items is due."""
     id: int = 0
     """Given by the inbox."""
 
@@ -32,19 +41,74 @@ class Inbox:
     def put(self, items: Iterable[Item]) -> int:
         """Holds them all or none; returns how many weren't held yet."""
         with self._db.transaction() as connection:
-            return sum(put_if_absent(connection, inbox, {"key": i.key, "at": i.at, "body": i.body}) for i in items)
+            return sum(put_if_absent(connection, inbox, _row(item)) for item in items)
 
     def oldest(self, limit: int = 100) -> list[Item]:
         with self._db.reading() as connection:
-            rows = connection.execute(sa.select(inbox).order_by(inbox.c.id).limit(limit))
-            return [Item(id=r.id, key=r.key, at=r.at, body=r.body) for r in rows]
+            return [_item(row) for row in connection.execute(sa.select(inbox).order_by(inbox.c.id).limit(limit))]
+
+    def heads(self, now: datetime, per_lane: int = 20, limit: int = 1_000) -> list[Item]:
+        """The oldest items of each lane that is due: a long lane keeps no other waiting."""
+        ranked = sa.select(
+            *inbox.c,
+            sa.func.row_number().over(partition_by=inbox.c.lane, order_by=inbox.c.id).label("n"),
+            sa.func.max(inbox.c.due_at).over(partition_by=inbox.c.lane).label("lane_due"),
+        ).subquery()
+        due = sa.or_(ranked.c.lane_due.is_(None), ranked.c.lane_due <= now)
+        query = sa.select(ranked).where(due, ranked.c.n <= per_lane).order_by(ranked.c.n, ranked.c.id).limit(limit)
+        with self._db.reading() as connection:
+            return [_item(row) for row in connection.execute(query)]
 
     def done(self, ids: Iterable[int]) -> None:
         with self._db.transaction() as connection:
-            connection.execute(sa.delete(inbox).where(inbox.c.id.in_(list(ids))))
+            drop(connection, ids)
+
+    def postpone(self, lanes: Iterable[str], until: datetime) -> None:
+        with self._db.transaction() as connection:
+            for some in chunks(set(lanes)):
+                connection.execute(sa.update(inbox).where(inbox.c.lane.in_(some)).values(due_at=until))
 
     def waiting(self) -> tuple[int, datetime | None]:
         """How many, and since when the oldest."""
         with self._db.reading() as connection:
             count, since = connection.execute(sa.select(sa.func.count(), sa.func.min(inbox.c.at))).one()
             return count, since
+
+
+def put_last(connection: Connection, items: Iterable[Item]) -> None:
+    """Like `put`, but the latest of one key counts, at its own place in the order."""
+    rows = {item.key: _row(item) for item in items}
+    for keys in chunks(rows):
+        connection.execute(sa.delete(inbox).where(inbox.c.key.in_(keys)))
+        statement = insert(connection, inbox)
+        rest = {name: statement.excluded[name] for name in ("at", "body", "lane", "due_at")}
+        # Another process may have put the same one since the delete.
+        statement = statement.on_conflict_do_update(index_elements=["key"], set_=rest)
+        connection.execute(statement, [rows[key] for key in keys])
+
+
+def drop(connection: Connection, ids: Iterable[int]) -> None:
+    for some in chunks(ids):
+        connection.execute(sa.delete(inbox).where(inbox.c.id.in_(some)))
+
+
+def waiting_lanes(connection: Connection, lanes: Iterable[str]) -> frozenset[str]:
+    """Those of `lanes` that hold something."""
+    found: set[str] = set()
+    for some in chunks(set(lanes)):
+        found.update(connection.execute(sa.select(inbox.c.lane).where(inbox.c.lane.in_(some)).distinct()).scalars())
+    return frozenset(found)
+
+
+def chunks(values: Iterable[T]) -> Iterator[list[T]]:
+    listed = list(values)
+    for i in range(0, len(listed), CHUNK):
+        yield listed[i : i + CHUNK]
+
+
+def _row(item: Item) -> dict[str, object]:
+    return item.model_dump(exclude={"id"})
+
+
+def _item(row: sa.Row[tuple[object, ...]]) -> Item:
+    return Item(id=row.id, key=row.key, at=row.at, body=row.body, lane=row.lane, due_at=row.due_at)

@@ -260,7 +260,40 @@ inbox = sa.Table(
     sa.Column("key", Words, nullable=False, unique=True),
     sa.Column("at", Moment, nullable=False),
     sa.Column("body", Json, nullable=False),
+    sa.Column("lane", Words, nullable=False, server_default=""),
+    sa.Column("due_at", Moment),
+    sa.Index(None, "lane", "id"),
 )
+"""Items of one `lane` are taken in their order; `due_at` is when its lane is looked at again (null: at once)."""
+
+dead_letters = sa.Table(
+    "dead_letters",
+    metadata,
+    _id(),
+    sa.Column("digest", Words, nullable=False, unique=True),
+    sa.Column("source", Words, nullable=False),
+    sa.Column("sender", Words, nullable=False),
+    sa.Column("why", Words, nullable=False),
+    sa.Column("reason", Words, nullable=False),
+    sa.Column("headers", Json, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Column("size", sa.Integer, nullable=False),
+    sa.Column("whole", sa.Boolean, nullable=False),
+    sa.Column("times", sa.Integer, nullable=False),
+    sa.Column("first_at", Moment, nullable=False),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("taken_at", Moment),
+    sa.Index(None, "taken_at", "at"),
+)
+
+leaders = sa.Table(
+    "leaders",
+    metadata,
+    sa.Column("name", Words, primary_key=True),
+    sa.Column("holder", Words, nullable=False),
+    sa.Column("until", Moment, nullable=False),
+)
+"""Which process does what only one should do at a time."""
 
 # -- the guard -------------------------------------------------------------------------------------------------
 

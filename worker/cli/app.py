@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from worker.cli import payloads, people, policy, processes
+from worker.cli import events, payloads, people, policy, processes
 from worker.cli.output import Failed
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 for room in (processes, payloads, people):
     room.register(app)
 app.add_typer(policy.app, name="policy")
+app.add_typer(events.app, name="events")
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from activities.ports import Unreadable
 from worker.engine import Declined, NotRunning, Unavailable
-from worker.gateway.senders import AuthError
+from worker.gateway.authentication import AuthError
 
 RETRY_AFTER_S = 5
 

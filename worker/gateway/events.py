@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from datetime import datetime
+from collections.abc import Mapping
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from medevac.events.event import HealthEvent
-from medevac.events.parsing import Parsed, ParseError, Payload
-from medevac.events.registry import read
+from medevac.events.parsing import Payload
 from medevac.model import Model
 from worker import metrics
 from worker.config import Sender
+from worker.gateway.authentication import AuthError
 from worker.gateway.errors import Problem, refusal
+from worker.gateway.handshakes import NotConfirmed
 from worker.gateway.services import Served, Services
-from worker.intake.pipeline import Outcome, PartResult
+from worker.intake.delivery import Refused, Speaker, Taken, Why, safe_headers
+from worker.intake.pipeline import PartResult
 
 router = APIRouter(prefix="/v1/events", tags=["events"])
 
 HANDSHAKE_RATE = "600"
 """Deliveries a minute that the CloudEvents handshake grants a sender."""
+BODY_S = 30.0
+LARGE = 1024 * 1024
+"""Bytes. Larger bodies are read and taken two at a time, which bounds what deliveries hold in memory."""
+
+STATUS: Mapping[Why, int] = {
+    Why.UNREADABLE: 400,
+    Why.PART: 400,
+    Why.FORBIDDEN: 403,
+    Why.TOO_LARGE: 413,
+    Why.ENCODING: 415,
+    Why.HANDSHAKE: 403,
+}
 
 
 class Delivered(Model):
@@ -48,9 +62,11 @@ async def handshake(source: str, request: Request, served: Served) -> Response:
     summary="Deliver a payload",
     openapi_extra={"requestBody": {"required": True, "content": {"*/*": {"schema": {"type": "string"}}}}},
     responses={
+        200: {"description": "A subscription's handshake, answered as its sender wants it"},
         400: {"description": "Nothing in it could be read"},
         401: {"description": "Nobody signed in"},
         403: {"description": "The sender may not post this source, or speaks for none of the named clusters"},
+        404: {"description": "No such source"},
         413: {"description": "Too large"},
         415: {"description": "A content encoding that is not read"},
         503: {"description": "Not held durably: deliver again after Retry-After"},
@@ -65,6 +81,10 @@ async def deliver(source: str, request: Request, served: Served) -> Response:
         response = await _deliver(source, request, served)
         status = response.status_code
         return response
+    except AuthError as error:
+        status = error.status
+        metrics.REFUSALS.labels(label, Why.UNAUTHENTICATED).inc()
+        raise
     except Exception as error:
         status = getattr(error, "status", 500)
         raise
@@ -75,41 +95,50 @@ async def deliver(source: str, request: Request, served: Served) -> Response:
 
 async def _deliver(source: str, request: Request, served: Services) -> Response:
     headers = {name.lower(): value for name, value in request.headers.items()}
-    sender = served.senders.by_headers(headers)
+    sender = await served.threads.run(served.senders.by_headers, headers)
     _known(served, source)
-    if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
-        raise Problem(415, f"content-encoding {headers['content-encoding'][:40]} is not read; send it plain")
-    body = await _body(request, served.max_body_bytes)
-    if sender is None:
-        sender = served.senders.by_signature(headers, body)
-    if source not in sender.sources:
-        raise Problem(403, f"sender {sender.name} may not post {source}; it may post {', '.join(sender.sources)}")
-    safe = {name: value for name, value in headers.items() if name not in ("authorization", "cookie")}
+    safe = safe_headers(headers)
     try:
-        parsed = await served.threads.run(read, source, Payload(body, safe))
-    except ParseError as error:
-        raise Problem(400, str(error)) from error
-    return await _take(parsed, sender, served)
+        encoding = headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            raise Refused(Why.ENCODING, f"content-encoding {encoding[:40]} is not read; send it plain")
+        async with served.large if _claimed(headers) > LARGE else served.small:
+            body = await _body(request, served.max_body_bytes)
+            if sender is None:
+                sender = await served.threads.run(served.senders.by_signature, headers, body)
+            return await _take(source, Payload(body, safe), sender, served)
+    except Refused as refused:
+        if refused.why in (Why.TOO_LARGE, Why.ENCODING) and sender is not None:
+            await served.deliveries.refuse(source, sender.name, refused.why, str(refused), Payload(b"", safe))
+        parts = [part.model_dump(mode="json") for part in refused.parts]
+        return refusal(STATUS[refused.why], str(refused), **({"parts": parts, "truncated": 0} if parts else {}))
 
 
-async def _take(parsed: Parsed, sender: Sender, served: Services) -> Response:
-    now = served.now()
-    refused = [PartResult(id=part.where, outcome=Outcome.REFUSED, reason=part.reason) for part in parsed.refused]
-    stamped = [_stamp(event, sender, now) for event in parsed.events]
-    taken = await served.intake.take(stamped, sender.clusters, now)
-    answer = Delivered(parts=(*taken, *refused), truncated=parsed.truncated)
-    content = answer.model_dump(mode="json")
-    if any(part.outcome is Outcome.UNAVAILABLE for part in taken):
+async def _take(source: str, payload: Payload, sender: Sender, served: Services) -> Response:
+    speaker = Speaker(sender.name, sender.sources, sender.clusters)
+    taken = await served.deliveries.take(source, payload, speaker)
+    content = Delivered(parts=taken.parts, truncated=taken.truncated).model_dump(mode="json")
+    if not taken.held:
         return refusal(503, "not all of it is held durably; deliver it again", **content)
-    if refused and not taken:
-        return refusal(400, "; ".join(str(part) for part in parsed.refused[:5]), **content)
-    if taken and all(part.outcome is Outcome.REFUSED for part in taken):
-        return refusal(403, taken[0].reason, **content)
+    if taken.handshakes:
+        return await _answered(source, taken, payload, sender, served, content)
     return JSONResponse(content, status_code=202)
 
 
-def _stamp(event: HealthEvent, sender: Sender, now: datetime) -> HealthEvent:
-    return event.model_copy(update={"sender": sender.name, "received_at": now})
+async def _answered(
+    source: str, taken: Taken, payload: Payload, sender: Sender, served: Services, content: dict[str, object]
+) -> Response:
+    for event in taken.handshakes:
+        try:
+            answer = await served.handshakes.answer(source, event, payload.body)
+        except NotConfirmed as error:
+            return refusal(503, f"{error}; ask again", **content)
+        except Refused as refused:
+            await served.deliveries.refuse(source, sender.name, refused.why, str(refused), payload)
+            raise
+        if answer is not None:
+            return JSONResponse(answer)
+    return JSONResponse(content, status_code=202)
 
 
 def _known(served: Services, source: str) -> None:
@@ -117,16 +146,26 @@ def _known(served: Services, source: str) -> None:
         raise Problem(404, f"no source is called {source[:60]}; there are {', '.join(sorted(served.sources))}")
 
 
+def _claimed(headers: Mapping[str, str]) -> int:
+    """Bytes that the sender announces; one who announces nothing is taken to send much."""
+    claimed = headers.get("content-length", "")
+    return int(claimed[:15]) if claimed.isascii() and claimed.isdigit() else LARGE + 1
+
+
 async def _body(request: Request, limit: int) -> bytes:
     """Read no further than the limit, whatever the sender claims."""
-    claimed = request.headers.get("content-length", "0")
-    if claimed.isascii() and claimed.isdigit() and int(claimed[:15]) > limit:
-        raise Problem(413, f"larger than {limit} bytes; send fewer parts at once")
+    too_large = Refused(Why.TOO_LARGE, f"larger than {limit} bytes; send fewer parts at once")
+    if "content-length" in request.headers and _claimed(dict(request.headers)) > limit:
+        raise too_large
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise Problem(413, f"larger than {limit} bytes; send fewer parts at once")
-        parts.append(part)
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise too_large
+                parts.append(part)
+    except TimeoutError:
+        raise Problem(408, f"the body did not come within {BODY_S:.0f} s; send it again") from None
     return b"".join(parts)

@@ -8,7 +8,7 @@ from enum import Enum
 
 from worker.config import Person
 from worker.gateway import secrets
-from worker.gateway.senders import AuthError
+from worker.gateway.authentication import AuthError
 
 ANYONE = frozenset({"viewer", "operator", "approver", "capacity-owners", "admin"})
 OPERATORS = frozenset({"operator", "approver", "admin"})

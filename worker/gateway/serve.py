@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import time
+from contextlib import suppress
 
 import uvicorn
 
@@ -14,10 +15,14 @@ from medevac.events.registry import sources
 from worker.connection import connect
 from worker.engine import TemporalEngine
 from worker.gateway.app import create_app
+from worker.gateway.handshakes import Handshakes
 from worker.gateway.people import People
 from worker.gateway.senders import Senders
 from worker.gateway.services import Services
+from worker.gateway.sns import SnsVerifier
 from worker.installation import Installation, open_installation
+from worker.intake.delivery import Deliveries
+from worker.intake.drainer import Drainer
 from worker.intake.fold import Fold
 from worker.intake.inventory import Inventory
 from worker.intake.pipeline import Intake
@@ -34,20 +39,19 @@ async def build_services(settings: Settings, installation: Installation) -> Serv
     # Lazy: a gateway that starts before Temporal says that it isn't ready, rather than dying in a loop.
     engine = TemporalEngine(await connect("gateway", lazy=True), timing, settings.signal_timeout_s)
     inventory = Inventory(installation.registry.clusters, settings.inventory_s)
+    stores = installation.stores
+    intake = Intake(inventory=inventory, stores=stores, engine=engine, fold=Fold(timing.fold_s), threads=threads)
+    sns = SnsVerifier()
     return Services(
         installation=installation.config.installation,
         sources=sources(),
-        senders=Senders(installation.config.senders),
+        senders=Senders(installation.config.senders, sns=sns),
         people=People(installation.config.people),
-        intake=Intake(
-            inventory=inventory,
-            stores=installation.stores,
-            engine=engine,
-            fold=Fold(timing.fold_s),
-            threads=threads,
-        ),
+        intake=intake,
+        deliveries=Deliveries(intake, stores.dead_letters, threads),
+        handshakes=Handshakes(sns, threads),
         inventory=inventory,
-        stores=installation.stores,
+        stores=stores,
         engine=engine,
         registry=installation.registry,
         threads=threads,
@@ -74,6 +78,8 @@ async def run_gateway(settings: Settings) -> int:
             limit_concurrency=500,
         )
     )
+    drainer = Drainer(services.intake, services.inventory, services.stores, services.threads)
+    draining = asyncio.create_task(drainer.run(), name="inbox")
     serving = asyncio.create_task(server.serve())
     stopping = asyncio.create_task(stop.wait())
     began = time.monotonic()
@@ -81,6 +87,9 @@ async def run_gateway(settings: Settings) -> int:
     server.should_exit = True
     await serving
     stopping.cancel()
+    draining.cancel()
+    with suppress(asyncio.CancelledError):
+        await draining
     services.threads.close()
     if stop.is_set():
         return 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, cast
@@ -12,8 +14,10 @@ from fastapi import Depends, Request
 from activities.registry import Registry
 from medevac.events.parsing import MAX_PAYLOAD_BYTES
 from worker.engine import Engine
+from worker.gateway.handshakes import Handshakes
 from worker.gateway.people import People, Principal, Right
 from worker.gateway.senders import Senders
+from worker.intake.delivery import Deliveries, Speaker
 from worker.intake.inventory import Inventory
 from worker.intake.pipeline import Intake
 from worker.stores import Stores
@@ -27,6 +31,8 @@ class Services:
     senders: Senders
     people: People
     intake: Intake
+    deliveries: Deliveries
+    handshakes: Handshakes
     inventory: Inventory
     stores: Stores
     engine: Engine
@@ -34,6 +40,16 @@ class Services:
     threads: Threads
     max_body_bytes: int = MAX_PAYLOAD_BYTES
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    speakers: Mapping[str, Speaker] = field(default_factory=dict)
+    """Queues and pollers, whose refused payloads may be submitted again here."""
+    large: AbstractAsyncContextManager[object] = field(default_factory=lambda: asyncio.Semaphore(2))
+    """Held while a large delivery is in memory."""
+    small: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
+
+    def speaker(self, name: str) -> Speaker | None:
+        """A configured sender, whatever it posts through."""
+        sender = self.senders.named(name)
+        return Speaker(sender.name, sender.sources, sender.clusters) if sender else self.speakers.get(name)
 
 
 def services(request: Request) -> Services:

@@ -27,9 +27,12 @@ from simulation.world import World
 from worker.config import Basic, Person, Secret, Sender, Token
 from worker.engine import Declined, NotRunning, Unavailable
 from worker.gateway.app import create_app
+from worker.gateway.handshakes import Handshakes
 from worker.gateway.people import People
 from worker.gateway.senders import Senders
 from worker.gateway.services import Services
+from worker.gateway.sns import SnsVerifier
+from worker.intake.delivery import Deliveries
 from worker.intake.fold import Fold
 from worker.intake.inventory import Inventory
 from worker.intake.pipeline import Intake
@@ -144,6 +147,14 @@ def engine() -> StubEngine:
     return StubEngine()
 
 
+def no_fetch(url: str) -> bytes:
+    raise AssertionError(f"{url} must not be fetched")
+
+
+async def fetched(url: str) -> int:
+    raise AssertionError(f"{url} must not be fetched")
+
+
 @pytest.fixture
 def services(registry: Registry, stores: Stores, engine: StubEngine, tmp_path: Path) -> Iterator[Services]:
     secret = tmp_path / "signing"
@@ -171,12 +182,15 @@ def services(registry: Registry, stores: Stores, engine: StubEngine, tmp_path: P
         Person(id="ada", groups=("approver",), token=Token(sha256=sha("ada-token"))),
         Person(id="grace", groups=("approver",), token=Token(sha256=sha("grace-token"))),
     )
+    intake = Intake(inventory=inventory, stores=stores, engine=engine, fold=Fold(60.0), threads=threads)
     yield Services(
         installation="test",
         sources=sources(),
         senders=Senders(senders),
         people=People(people),
-        intake=Intake(inventory=inventory, stores=stores, engine=engine, fold=Fold(60.0), threads=threads),
+        intake=intake,
+        deliveries=Deliveries(intake, stores.dead_letters, threads),
+        handshakes=Handshakes(SnsVerifier(no_fetch), threads, fetched),
         inventory=inventory,
         stores=stores,
         engine=engine,

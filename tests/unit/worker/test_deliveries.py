@@ -191,35 +191,6 @@ async def test_an_unknown_node_is_recorded_and_said(
     assert outcome.startswith("unknown_node")
 
 
-async def test_without_temporal_the_sender_must_come_again(
-    client: httpx.AsyncClient, engine: StubEngine, node: Node, stores: Stores
-) -> None:
-    engine.down = True
-    sent = senders.alertmanager_xid(node, 79, NOW)
-    answer = await deliver(client, sent)
-    assert answer.status_code == 503
-    assert int(answer.headers["retry-after"]) > 0
-    assert answer.json()["parts"][0]["outcome"] == "unavailable"
-    engine.down = False
-    again = await deliver(client, sent)
-    assert again.status_code == 202
-    assert again.json()["parts"][0]["outcome"] == "accepted", "a failed delivery is not folded away"
-    assert len(engine.reported) == 1
-
-
-async def test_without_the_ledger_nothing_is_claimed_to_be_held(
-    client: httpx.AsyncClient, engine: StubEngine, node: Node, stores: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(type(stores.ledger), "see_events", broken)
-    recorded = await deliver(client, senders.alertmanager_xid(node, 13, NOW))
-    assert recorded.status_code == 503, "only the ledger would hold it"
-    signalled = await deliver(client, senders.alertmanager_xid(node, 79, NOW))
-    assert signalled.status_code == 202, "Temporal holds it"
-
-
 async def test_repeats_are_folded_and_changes_are_not(
     client: httpx.AsyncClient, engine: StubEngine, node: Node, stores: Stores
 ) -> None:

@@ -1,0 +1,162 @@
+"""One payload, whoever carried it: read, stamped, taken; and what was refused is kept for a person."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from activities.storage.dead_letters import DeadLetters, Stored
+from medevac.events.event import HealthEvent, Kind
+from medevac.events.parsing import Parsed, ParseError, Payload
+from medevac.events.registry import read
+from worker import metrics
+from worker.intake.pipeline import Intake, Outcome, PartResult
+from worker.threads import Threads
+
+log = logging.getLogger(__name__)
+
+
+class Why(StrEnum):
+    """Reasons of refusals, as the metrics and the dead letters have them."""
+
+    UNREADABLE = "unreadable"
+    PART = "part"
+    FORBIDDEN = "forbidden"
+    TOO_LARGE = "too_large"
+    ENCODING = "encoding"
+    HANDSHAKE = "handshake"
+    UNAUTHENTICATED = "unauthenticated"
+    STUCK = "stuck"
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """Who says it, as which sources, about which clusters."""
+
+    name: str
+    sources: tuple[str, ...]
+    clusters: tuple[str, ...]
+
+
+class Refused(Exception):
+    """Nothing of the payload was taken, and sending it again won't help. `why` is for counting."""
+
+    def __init__(self, why: Why, message: str, parts: Sequence[PartResult] = ()) -> None:
+        super().__init__(message)
+        self.why = why
+        self.parts = tuple(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    parts: tuple[PartResult, ...]
+    truncated: int
+    handshakes: tuple[HealthEvent, ...]
+
+    @property
+    def held(self) -> bool:
+        """Everything that could be read is held durably."""
+        return all(part.outcome is not Outcome.UNAVAILABLE for part in self.parts)
+
+
+class Deliveries:
+    def __init__(
+        self,
+        intake: Intake,
+        dead_letters: DeadLetters,
+        threads: Threads,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._intake = intake
+        self._dead_letters = dead_letters
+        self._threads = threads
+        self._now = now
+
+    async def take(self, source: str, payload: Payload, speaker: Speaker) -> Taken:
+        """Readable parts are always taken. Raises `Refused` when nothing was; that, and each refused part, is kept."""
+        try:
+            taken = await self._take(source, payload, speaker)
+        except Refused as refused:
+            await self.refuse(source, speaker.name, refused.why, str(refused), payload)
+            raise
+        for why, reason in _refusals(taken.parts):
+            await self.refuse(source, speaker.name, why, reason, payload)
+        return taken
+
+    async def _take(self, source: str, payload: Payload, speaker: Speaker) -> Taken:
+        if source not in speaker.sources:
+            raise Refused(
+                Why.FORBIDDEN, f"sender {speaker.name} may not post {source}, only {', '.join(speaker.sources)}"
+            )
+        try:
+            parsed = await self._threads.run(read, source, payload)
+        except ParseError as error:
+            raise Refused(Why.UNREADABLE, str(error)) from error
+        refused = [PartResult(id=one.where, outcome=Outcome.REFUSED, reason=one.reason) for one in parsed.refused]
+        parts = await self._events(parsed.events, speaker)
+        if refused and not parts:
+            raise Refused(Why.UNREADABLE, "; ".join(str(one) for one in parsed.refused[:5]), refused)
+        if parts and all(part.outcome is Outcome.REFUSED for part in parts):
+            raise Refused(Why.FORBIDDEN, parts[0].reason, (*parts, *refused))
+        return Taken((*parts, *refused), parsed.truncated, _handshakes(parsed))
+
+    async def _events(self, events: Iterable[HealthEvent], speaker: Speaker) -> list[PartResult]:
+        now = self._now()
+        stamped = [event.model_copy(update={"sender": speaker.name, "received_at": now}) for event in events]
+        return await self._intake.take(stamped, speaker.clusters, now)
+
+    async def again(self, stored: Stored, speaker: Speaker) -> Taken:
+        """A dead letter once more. Raises `Refused`; the letter stays as it is until it was taken."""
+        letter = stored.letter
+        if not letter.whole:
+            raise Refused(
+                Why.TOO_LARGE, f"letter {letter.id} was too large to be kept whole; its sender must repeat it"
+            )
+        if letter.why == Why.STUCK:
+            parts = await self._events([HealthEvent.model_validate_json(stored.body)], speaker)
+            taken = Taken(tuple(parts), 0, ())
+        else:
+            taken = await self._take(letter.source, Payload(stored.body, stored.headers), speaker)
+        if refused := _refusals(taken.parts):
+            raise Refused(refused[0][0], refused[0][1], taken.parts)
+        if taken.held:
+            await self._threads.run(self._dead_letters.taken, letter.id, self._now())
+        return taken
+
+    async def refuse(self, source: str, sender: str, why: Why, reason: str, payload: Payload) -> None:
+        """Counted, and kept as far as the ledger can: a refusal must not turn into a 5xx because of it."""
+        metrics.REFUSALS.labels(source, why).inc()
+        try:
+            await self._threads.run(
+                self._dead_letters.put, source, sender, why, reason, payload.headers, payload.body, self._now()
+            )
+        except Exception as error:
+            log.error("a refused delivery of %s could not be kept: %s", sender, error)
+
+
+def _refusals(parts: Sequence[PartResult]) -> list[tuple[Why, str]]:
+    """One for the parts that could not be read, one for those about foreign clusters."""
+    found = []
+    refused = [part for part in parts if part.outcome is Outcome.REFUSED]
+    for why, some in (
+        # A part that was read has an event behind it, and so a subject or a fault.
+        (Why.PART, [part for part in refused if part.subject is None and part.fault is None]),
+        (Why.FORBIDDEN, [part for part in refused if part.subject is not None or part.fault is not None]),
+    ):
+        if some:
+            more = f" (and {len(some) - 5} more)" if len(some) > 5 else ""
+            found.append((why, "; ".join(f"{part.id}: {part.reason}" for part in some[:5]) + more))
+    return found
+
+
+def _handshakes(parsed: Parsed) -> tuple[HealthEvent, ...]:
+    return tuple(event for event in parsed.events if event.kind is Kind.HANDSHAKE)
+
+
+def safe_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Lower-cased, without what proves an identity."""
+    lowered = {name.lower(): value for name, value in headers.items()}
+    return {name: value for name, value in lowered.items() if name not in ("authorization", "cookie")}
