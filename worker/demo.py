@@ -31,7 +31,7 @@ from worker.children import ChildFailed
 from worker.embedded import Stack, stack, stop_event
 from worker.home import PEOPLE, SENDER, Home
 from worker.installation import NotReady
-from worker.settings import Settings
+from worker.settings import Settings, SettingsError
 from worker.telling import APPROVED, Telling
 
 LOOK_S = 0.3
@@ -57,11 +57,13 @@ class Fault:
 
 
 async def run_demo(settings: Settings, policy: Path | None) -> int:
-    seed = int(os.environ.get("DEMO_SEED") or 1)
+    seed = _seed(os.environ.get("DEMO_SEED") or "1")
     kill = os.environ.get("DEMO_KILL") == "1"
     ends = os.environ.get("DEMO_EXIT") == "1"
     began = time.monotonic()
     root = settings.data_dir
+    # Also where commands look for what runs here: an `up` in the same place would hide the demo from them.
+    here = Home(root).lock()
     home = fresh_home(root / "demo")
     home.make(Layout(durations=DEMO, hazards=HAZARDS), seed)
     policy_file = policy or home.demo_policy()
@@ -83,6 +85,15 @@ async def run_demo(settings: Settings, policy: Path | None) -> int:
             return code
     except ChildFailed as error:
         raise NotReady(str(error)) from error
+    finally:
+        os.close(here)
+
+
+def _seed(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise SettingsError(f"DEMO_SEED: {text} is no whole number; write DEMO_SEED=7") from None
 
 
 def fresh_home(path: Path) -> Home:

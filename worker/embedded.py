@@ -37,6 +37,9 @@ class Stack:
     home: Home
     url: str
     ui: str
+    temporal: str
+    """`host:port` of the embedded server."""
+    config: Path
     children: dict[str, Child] = field(default_factory=dict)
     announced: list[Path] = field(default_factory=list)
 
@@ -53,6 +56,9 @@ class Stack:
         found = {
             "url": self.url,
             "ui": self.ui,
+            "temporal": self.temporal,
+            "config": str(self.config),
+            "data_dir": str(self.home.path),
             "sender_token_file": str(self.home.token_file(SENDER)),
             "person_token_file": str(self.home.token_file(next(iter(PEOPLE)))),
             "pids": {name: child.pid for name, child in self.children.items()},
@@ -108,7 +114,13 @@ async def stack(settings: Settings, policy: Path | None, timing: str) -> AsyncIt
     def child(name: str, *argv: str) -> Child:
         return Child(name, argv, passed, logs / f"{name}.log", [lock])
 
-    found = Stack(home, f"http://127.0.0.1:{gateway_port}", f"http://127.0.0.1:{ui_port}")
+    found = Stack(
+        home=home,
+        url=f"http://127.0.0.1:{gateway_port}",
+        ui=f"http://127.0.0.1:{ui_port}",
+        temporal=passed["TEMPORAL_ADDRESS"],
+        config=Path(passed["MEDEVAC_CONFIG"]),
+    )
     found.children = {
         "temporal": child(
             "temporal", temporal_binary(), "server", "start-dev", "--ip", "127.0.0.1",

@@ -74,8 +74,13 @@ class Home:
         except BlockingIOError:
             os.close(handle)
             pids = self.running().get("pids", {})
-            known = ", ".join(f"{name} {pid}" for name, pid in pids.items()) or "unknown processes"
-            raise NotReady(f"{self.path} is in use ({known}); stop them, or set another MEDEVAC_DATA_DIR") from None
+            known = ", ".join(f"{name} {pid}" for name, pid in pids.items())
+            # Children outlive an `up` that was killed: they go on healing, and Ctrl-C reaches them no more.
+            stop = f"Ctrl-C there, or `kill {' '.join(map(str, pids.values()))}`, stops it" if pids else "stop it"
+            raise NotReady(
+                f"{self.path} is in use ({known or 'by a process unknown here'}); {stop}; "
+                "or set another MEDEVAC_DATA_DIR"
+            ) from None
         return handle
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from pathlib import Path
@@ -12,9 +11,8 @@ from urllib.parse import quote
 import httpx
 
 from worker.cli.output import Failed, plain
+from worker.cli.running import running
 
-RUNNING = "running.json"
-"""In the data directory: where a running `medevac up` says how to reach it."""
 TIMEOUT_S = 30.0
 
 
@@ -68,13 +66,13 @@ def part(identifier: str) -> str:
 
 
 def _url(url: str | None) -> str:
-    found = url or os.environ.get("MEDEVAC_URL") or _running().get("url")
+    found = url or os.environ.get("MEDEVAC_URL") or running().get("url")
     if not found:
         raise Failed("where is the gateway? Set MEDEVAC_URL, or start `medevac up` here", 2)
     return str(found)
 
 
-def _token(variable: str, running: str, what: str) -> str:
+def _token(variable: str, kind: str, what: str) -> str:
     value = os.environ.get(variable, "")
     if not value and (path := os.environ.get(f"{variable}_FILE")):
         try:
@@ -82,17 +80,8 @@ def _token(variable: str, running: str, what: str) -> str:
         except OSError as error:
             raise Failed(f"{variable}_FILE: cannot read {path}: {error.strerror}", 2) from error
     if not value and not os.environ.get("MEDEVAC_URL"):
-        file = _running().get(f"{running}_file")
+        file = running().get(f"{kind}_file")
         value = Path(file).read_text(encoding="utf-8").strip() if file and Path(file).exists() else ""
     if not value:
         raise Failed(f"who are you? Set {variable} (or {variable}_FILE) to {what}", 2)
     return value
-
-
-def _running() -> dict[str, Any]:
-    path = Path(os.environ.get("MEDEVAC_DATA_DIR", ".medevac")) / RUNNING
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -15,6 +15,7 @@ from medevac.events.event import HealthEvent
 from medevac.policy.active import PolicyVersion
 from medevac.policy.loading import PolicyError, load, preset
 from worker.cli.output import Failed, plain
+from worker.cli.running import settings_here
 from worker.explain import Explainer, Explanation
 from worker.parts import build_registry
 from worker.settings import load_settings
@@ -24,7 +25,7 @@ from worker.stores import Stores, open_stores
 def explain_events(events: Sequence[HealthEvent], policy: Path | None, config: Path | None) -> list[Explanation]:
     from worker.installation import find_config
 
-    settings = load_settings()
+    settings = settings_here(load_settings())
     now = datetime.now(UTC)
     try:
         registry = build_registry(find_config(settings, config), settings.data_dir)

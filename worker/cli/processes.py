@@ -83,9 +83,10 @@ def doctor(config: Config = None, as_json: Annotated[bool, typer.Option("--json"
     """Checks every dependency and says how to mend what is broken."""
     import asyncio
 
+    from worker.cli.running import settings_here
     from worker.doctor import examine
 
-    settings = _settings(config)
+    settings = settings_here(_settings(config))
     findings = asyncio.run(examine(settings))
     if as_json:
         print_json([finding.model_dump() for finding in findings])
