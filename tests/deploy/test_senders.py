@@ -22,12 +22,14 @@ from ruamel.yaml import YAML
 from medevac.events.event import Kind
 from medevac.events.normal import read
 from medevac.events.parsing import Payload
+from medevac.events.registry import sources
 from medevac.faults.catalogue import lookup, rows
 from medevac.faults.classes import FaultClass
 from medevac.policy.loading import load, preset
 from medevac.policy.routing import Route, classified, route
 from tests.deploy.compose import ROOT
 from tests.deploy.servers import free_port, wait_until
+from worker.config import Sender
 
 SENDERS = ROOT / "deploy" / "senders"
 PROMETHEUS = SENDERS / "prometheus"
@@ -450,3 +452,21 @@ def test_the_queue_loses_nothing_and_lets_nobody_else_write() -> None:
         "sqs:GetQueueUrl",
     }  # fmt: skip
     assert "aws_sqs_queue.events.arn" in str(consumer["resources"])
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+PAGE = (ROOT / "docs" / "senders.md").read_text(encoding="utf-8")
+
+
+def test_the_page_names_every_source_and_every_carrier() -> None:
+    assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == set(sources())
+    linked = set(re.findall(r"deploy/senders/([\w-]+)", PAGE))
+    assert linked == {path.name for path in SENDERS.iterdir()}
+
+
+def test_the_pages_configuration_is_one_that_loads() -> None:
+    shown = [YAML(typ="safe").load(block) for block in re.findall(r"```yaml\n(senders:.*?)```", PAGE, re.DOTALL)]
+    assert len(shown) == 2
+    for sender in (Sender.model_validate(one) for block in shown for one in block["senders"]):
+        assert set(sender.sources) <= set(sources())
