@@ -226,6 +226,9 @@ class NodeWorkflow:
             hand_over=run.hand_over,
         )
         plan = await self.steps.local(sig.PLAN, request)
+        if run.found_another(plan.identity):
+            run.plan = plan
+            return await self._plan()
         if run.plan is None or plan.hash != run.plan.hash:
             what = plan.rung or plan.action
             alternatives = [f"{p.rung}: {p.why}" for p in plan.passed_over]

@@ -116,10 +116,15 @@ class Remediation:
         title = f"{plan.rung} {self.run.cluster}/{self.run.node} for {plan.cause}"
         await self.permission.approved(plan, approval, need, title=title)
 
+    async def _stay(self) -> None:
+        """Before each destructive step. What was just taken back may be gone in a moment: that is awaited first."""
+        await self.steps.until(lambda: not self.run.faults.clearing or self.standing.moved())
+        self.standing.stay()
+
     async def _act(self, plan: Plan, verb: Verb, acted: dict[Verb, StepKey]) -> None:
         """One physical call; its key in `acted` names the intent that `prove` looks for."""
         run = self.run
-        self.standing.stay()
+        await self._stay()
         run.state = State.ACTING
         key = run.key(f"act-{verb}")
         request = sig.ActRequest(
@@ -148,7 +153,7 @@ class Remediation:
         run = self.run
         if plan.drain is None:
             return
-        self.standing.stay()
+        await self._stay()
         run.state = State.EVACUATING
         request = sig.EvacuateRequest(
             key=run.key("evacuate"),

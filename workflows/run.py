@@ -188,6 +188,22 @@ class IncidentRun:
             hands_off=plan.hands_off,
         )
 
+    def found_another(self, now: Identity) -> bool:
+        """True where another machine than the last plan's answers to the node's name, by no order of ours.
+
+        What is open was said of the one that left. Whether the new one has it too, a person and a check say.
+        """
+        was = self.plan.identity if self.plan else Identity()
+        if was.uid and now.uid and was.uid != now.uid:
+            self.marked = False  # Ours went with the old node object; that it is missing is nobody's veto.
+        moved = was.machine_id and now.machine_id and was.machine_id != now.machine_id
+        if not moved or self.hand_over or {Rung.REPLACE, Rung.TERMINATE, Rung.RMA} & set(self.asked_rungs):
+            return False
+        self.hand_over = (
+            f"{self.node} was machine {was.machine_id} and is {now.machine_id} now; the faults are the old one's"
+        )
+        return True
+
     def holding(self, now: datetime) -> bool:
         """True while a person holds the incident; an expired hold is no hold."""
         return self.hold is not None and self.hold.until > now

@@ -77,6 +77,12 @@ class FaultSet(Model):
         return min((f.first_seen for f in self.faults), default=None)
 
     @property
+    def clearing(self) -> bool:
+        """True while everything that a repair could be for has been taken back, and only the dwell isn't over."""
+        open = [f for f in self.faults if f.fault_class.repairable]
+        return bool(open) and all(f.taken_back_at is not None and not f.fault_class.latched for f in open)
+
+    @property
     def recommended(self) -> str | None:
         """The rung that the driver itself recommends; not heard beside a failed remap, which nothing resets."""
         if any(f.code in recovery.HARDWARE for f in self.faults):

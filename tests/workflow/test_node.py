@@ -16,7 +16,7 @@ from medevac.faults.classes import FaultClass
 from medevac.incident import Hold, Outcome, State, StepResult
 from medevac.policy.plan import Action, ApprovalNeed, Drain, Plan, Rung
 from tests.workflow.conftest import Start, fault
-from tests.workflow.scripted import Script, plan_for, until_cancelled
+from tests.workflow.scripted import IDENTITY, Script, plan_for, until_cancelled
 from workflows.messages import AssignRequest, By, Decided, HoldRequest
 from workflows.node import NodeWorkflow
 
@@ -57,6 +57,62 @@ async def test_cleared_before_a_destructive_step_withdraws_and_lifts(start: Star
     assert await handle.result() == "withdrawn"
     assert script.names()[:3] == ["mark", "acquire", "evacuate"]
     assert sorted(script.names()[3:]) == ["lift", "release"]
+
+
+async def test_what_was_taken_back_during_the_drain_is_awaited_before_anything_is_destroyed(
+    start: Start, script: Script
+) -> None:
+    """The clear's dwell isn't over when the drain is: a machine must not go for a fault that is just leaving."""
+    level = {"source": "npd", "statement": "level", "fault_class": FaultClass.TRANSIENT}
+    raised = fault("condition/GpuThermal", **level)
+    told = asyncio.Event()
+
+    async def drain(_: sig.EvacuateRequest) -> StepResult:
+        await told.wait()
+        return StepResult(outcome=Outcome.DONE, at=datetime.now(UTC))
+
+    script.on(sig.EVACUATE, drain)
+    handle = await start(raised)
+    await wait_for(script, "evacuate")
+    cleared = raised.model_copy(update={"id": "clear", "kind": Kind.RECOVERED, "received_at": datetime.now(UTC)})
+    await handle.signal(NodeWorkflow.report, cleared)
+    told.set()
+    assert await handle.result() == "withdrawn"
+    assert "act" not in script.names()
+
+
+async def test_another_machine_under_the_same_name_is_never_repaired_for_the_old_ones_fault(
+    start: Start, script: Script
+) -> None:
+    swapped = IDENTITY.model_copy(update={"uid": "uid-2", "machine_id": "m-2", "boot_id": "boot-9"})
+
+    def planner(request: sig.PlanRequest) -> Plan:
+        gone = bool(script.asked(sig.EVACUATE))
+        return plan_for(request, identity=swapped if gone else IDENTITY)
+
+    script.planner = planner
+    script.on(sig.EVACUATE, lambda _: StepResult(outcome=Outcome.REFUSED, reason="uid was uid-1 and is uid-2 now"))
+    handle = await start()
+    await reaches(handle, State.HANDED_OVER)
+    assert script.names().count("evacuate") == 1
+    assert "act" not in script.names()
+    assert "machine m-1 and is m-2" in script.asked(sig.PLAN)[-1].hand_over
+    await handle.terminate("done")
+
+
+async def test_a_node_that_registered_anew_is_marked_again(start: Start, script: Script) -> None:
+    """The same machine under a new node object carries no mark; that is nobody's veto."""
+    anew = IDENTITY.model_copy(update={"uid": "uid-2"})
+    refusals = [StepResult(outcome=Outcome.REFUSED, reason="uid was uid-1 and is uid-2 now")]
+
+    def planner(request: sig.PlanRequest) -> Plan:
+        return plan_for(request, identity=anew if script.asked(sig.EVACUATE) else IDENTITY)
+
+    script.planner = planner
+    script.on(sig.EVACUATE, lambda _: refusals.pop() if refusals else StepResult(outcome=Outcome.DONE))
+    handle = await start()
+    assert await handle.result() == "returned"
+    assert [request.identity.uid for request in script.asked(sig.MARK)] == ["uid-1", "uid-2"]
 
 
 async def test_a_worse_fault_stops_the_drain_and_is_planned_for(start: Start, script: Script) -> None:
