@@ -17,14 +17,16 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 # What pytest is given, by cost. Unit and contract tests share nothing and use both cores; the others each
 # start a Temporal server and keep to one process, so that they measure the engine and not each other.
 FAST := tests/unit tests/contracts
-FULL := tests/workflow tests/replay tests/integration tests/deploy
+FULL := tests/workflow tests/replay tests/integration tests/deploy --ignore=tests/integration/kubernetes
 LAST := tests/acceptance
+# Against a real API server: `make test-kubernetes`.
+REAL := tests/integration/kubernetes
 
 heading = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
 
 .PHONY: help
 help:  ## Lists these commands
-	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make demo DEMO_SEED=7   other nodes, order and failures"
 	@echo "  make demo DEMO_KILL=1   kill -9 the worker in mid-drain and watch it resume"
@@ -66,6 +68,15 @@ test: static  ## Everything that needs no optional service; stops at the first f
 	$(call heading,acceptance tests)
 	@$(RUN) pytest $(LAST)
 
+.PHONY: control-plane
+control-plane: setup  ## Builds a Kubernetes control plane into the user's cache, once, for the tests (needs Go; 10 to 15 minutes)
+	@$(RUN) tests.control_plane.build
+
+.PHONY: test-kubernetes
+test-kubernetes: $(if $(KUBECONFIG),setup,control-plane)  ## The cluster adapter on a real API server (KUBECONFIG=FILE takes a test cluster of yours)
+	$(call heading,kubernetes tests)
+	@$(RUN) pytest $(REAL)
+
 .PHONY: check
 check: static  ## The quick part of `make test`: static checks, unit and contract tests
 	$(call heading,unit and contract tests)
@@ -96,7 +107,7 @@ bench: setup  ## Runs every benchmark (BENCH="name ..." for some); each prints a
 .PHONY: lock
 lock: setup  ## Resolves pyproject.toml anew, for every platform, with hashes (LOCK="--upgrade" takes newer versions)
 	@$(COMPILE) $(LOCK) --all-extras --output-file requirements.lock pyproject.toml
-	@$(COMPILE) --constraints requirements.lock --output-file deploy/requirements.lock pyproject.toml
+	@$(COMPILE) --constraints requirements.lock --extra kubernetes --output-file deploy/requirements.lock pyproject.toml
 	@echo hatchling | $(COMPILE) --constraints requirements.lock --output-file deploy/build.lock -
 
 .PHONY: clean

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
@@ -61,6 +61,8 @@ class Pod(Model):
     budget: str | None = None
     """`namespace/name` of the disruption budget that guards it."""
     priority: int = 0
+    grace_s: float | None = None
+    """What the pod itself asks for to end well, where the cluster says so."""
 
 
 class Eviction(StrEnum):
@@ -104,6 +106,15 @@ class Cluster(Protocol):
 
     def delete(self, pod: Pod, grace_s: float) -> Eviction:
         """Deletion, which bypasses budgets; only where the plan says so."""
+        ...
+
+
+@runtime_checkable
+class HasRights(Protocol):
+    """A cluster whose account can be asked what it may do."""
+
+    def missing_rights(self) -> list[str]:
+        """What it lacks of what the configuration means it to do, in words; empty = nothing."""
         ...
 
 

@@ -11,7 +11,7 @@ from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
 
-from activities.ports import Cluster
+from activities.ports import Cluster, HasRights
 from activities.signatures import Queue
 from medevac.fleet.node import Node
 from medevac.model import Model
@@ -81,6 +81,12 @@ async def _parts(settings: Settings) -> str:
     registry = await asyncio.to_thread(lambda: build_registry(find_config(settings), settings.data_dir))
     said = []
     for cluster in registry.clusters():
+        lacks = await asyncio.to_thread(cluster.missing_rights) if isinstance(cluster, HasRights) else []
+        if lacks:
+            raise _Bad(
+                f"cluster {cluster.name}: its account may not {', '.join(lacks)}",
+                "give the account these rights (see docs/kubernetes.md), or say in its options what it is meant for",
+            )
         seen = await asyncio.to_thread(_first, cluster)
         if not seen:
             raise _Bad(f"cluster {cluster.name} shows no node", "look at its credentials' rights and its node selector")

@@ -1,0 +1,1 @@
+"""Kubernetes behind the cluster port, by the official client's connection."""

@@ -61,6 +61,8 @@ class Node(Model):
     """`control-plane`, `storage`, `medevac`, `etcd`, …: never disrupted unless a policy names them."""
     aliases: tuple[str, ...] = ()
     """Other names by which senders know it: addresses, host names, GPU UUIDs. The inventory resolves them."""
+    owner: str = ""
+    """The object that keeps its machine, where one does: `NodeClaim/default-x7k2`, `Machine/team/node-3`."""
     marked_by: str | None = None
     """Incident that our mark names, if the node carries one."""
     foreign_cordon: str | None = None

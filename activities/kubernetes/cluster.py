@@ -1,0 +1,134 @@
+"""`KubernetesCluster`: the cluster port on a real API server. Published as kind `kubernetes` of `medevac.clusters`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from activities.kubernetes import eviction, marking, nodes, pods, rights, saying, workloads
+from activities.kubernetes.client import MERGE, Client, Object, url
+from activities.kubernetes.names import EVACUATE_BY
+from activities.kubernetes.options import Options
+from activities.kubernetes.owners import Owners
+from activities.ports import Eviction, Mark, NotSent, Pod, Unclear
+from activities.registry import ConfigurationError
+from medevac.fleet.node import Node, Workload
+
+BUDGETS_S = 2.0
+"""How old the list of disruption budgets may be: it only names who refuses, the API server decides."""
+
+
+class KubernetesCluster:
+    simulated = False
+
+    def __init__(self, name: str, options: Options) -> None:
+        self.name = name
+        self.options = options
+        self._client = Client(options)
+        self._owners = Owners(self._client)
+        self._lock = threading.Lock()
+        self._budgets: tuple[float, dict[str, list[Object]]] = (float("-inf"), {})
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def nodes(self) -> Iterable[Node]:
+        return [nodes.read(thing, self.name, self.options) for thing in self._client.list("/api/v1/nodes")]
+
+    def node(self, name: str) -> Node | None:
+        thing = self._client.get(url("api", "v1", "nodes", name))
+        return None if thing is None else nodes.read(thing, self.name, self.options)
+
+    def workloads(self, node: str) -> list[Workload]:
+        return workloads.on_node(self._client, self._owners, node, self.options)
+
+    def pods(self, node: str) -> list[Pod]:
+        found = pods.on_node(self._client, node)
+        guards = self._guards() if found else {}
+        return sorted(
+            (pods.read(pod, self._workload(pod), guards, self.options) for pod in found), key=lambda pod: pod.uid
+        )
+
+    def _workload(self, pod: Object) -> str:
+        if pods.daemon_like(pod):
+            owner = nodes.controller(pod) or {"kind": "Pod", "name": nodes.metadata(pod)["name"]}
+            return f"{nodes.metadata(pod)['namespace']}/{owner['kind']}/{owner['name']}"
+        return self._owners.root(pod).title
+
+    def _guards(self) -> dict[str, list[Object]]:
+        with self._lock:
+            at, known = self._budgets
+        if time.monotonic() - at < BUDGETS_S:
+            return known
+        began, found = time.monotonic(), pods.budgets(self._client)
+        with self._lock:
+            self._budgets = (began, found)
+        return found
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    def mark(self, node: str, mark: Mark) -> Literal["done", "already"]:
+        made = marking.mark(self._client, node, mark)
+        if made == "done":
+            saying.marked(self._client, node, mark)
+        return made
+
+    def lift(self, node: str, incident: str) -> Literal["done", "already"]:
+        made = marking.lift(self._client, node, incident)
+        if made == "done":
+            saying.lifted(self._client, node, incident)
+        return made
+
+    def notice(self, node: str, by: datetime) -> None:
+        """Each pod that will be evicted is told; those that can't be told are named at the end."""
+        text = by.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        failed: list[str] = []
+        for thing in pods.on_node(self._client, node):
+            pod = pods.read(thing, "", {}, self.options)
+            if pod.tier != "workload" or pod.terminating or nodes.notes(thing).get(EVACUATE_BY) == text:
+                continue
+            # With its UID: a successor of its name elsewhere is told nothing.
+            patch = {"metadata": {"uid": pod.uid, "annotations": {EVACUATE_BY: text}}}
+            try:
+                answer = self._client.write("PATCH", pods.path(pod), patch, MERGE)
+            except (NotSent, Unclear) as error:
+                failed.append(f"{pod.namespace}/{pod.name}: {error}")
+                continue
+            if not answer.ok and answer.code not in (404, 409):
+                failed.append(f"{pod.namespace}/{pod.name}: {answer.message}")
+        if failed:
+            raise NotSent(f"{len(failed)} pods were not told: {'; '.join(failed[:3])}")
+
+    def evict(self, pod: Pod, grace_s: float) -> Eviction:
+        return eviction.evict(self._client, pod, grace_s)
+
+    def delete(self, pod: Pod, grace_s: float) -> Eviction:
+        return eviction.delete(self._client, pod, grace_s)
+
+    # -- doctor ------------------------------------------------------------------------------------------------
+
+    def missing_rights(self) -> list[str]:
+        """What the account lacks of what `options.rights` says that it is for, as `verb resource`."""
+        return rights.missing(self._client, self.options.rights)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def make(name: str, options: dict[str, Any]) -> KubernetesCluster:
+    try:
+        read = Options.model_validate(options)
+    except ValidationError as error:
+        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise ConfigurationError(f"cluster {name} (kubernetes): {said}; see docs/kubernetes.md") from None
+    try:
+        return KubernetesCluster(name, read)
+    except Exception as error:
+        raise ConfigurationError(
+            f"cluster {name} (kubernetes): no credentials: {error}; give `kubeconfig` (and `context`) in its options,"
+            " set KUBECONFIG, or run inside the cluster"
+        ) from None

@@ -1,0 +1,22 @@
+"""What of ours stands on objects in the cluster. Every name ends up in people's scripts: they don't change."""
+
+from __future__ import annotations
+
+TAINT = "medevac.dev/unhealthy"
+"""`<code>:NoSchedule`; as a label it carries the same value, for selectors and dashboards."""
+MARK = "medevac.dev/mark"
+"""Annotation of a node: the incident that owns the mark, all faults, and what was there before."""
+HANDS_OFF = "medevac.dev/hands-off"
+"""Annotation or label of a node: who wants to be asked before anything destructive."""
+EVACUATE_BY = "medevac.dev/evacuate-by"
+"""Annotation of a pod: when it will be evicted (RFC 3339, UTC)."""
+READY_TO_EVICT = "medevac.dev/ready-to-evict"
+"""Annotation of a pod or its workload: `true` = nothing is lost if it goes now."""
+CHECKPOINTED_AT = "medevac.dev/checkpointed-at"
+"""Annotation of a pod or its workload: when its last checkpoint was taken. Who writes it says that it is complete."""
+OWNER = "medevac.dev/owner"
+"""Annotation of a workload: the team to ask."""
+CONDITION = "MedevacUnhealthy"
+"""Our node condition. No known repair policy acts on it, and our own intake takes it for an echo."""
+CORDONED = "node.kubernetes.io/unschedulable"
+"""The taint that Kubernetes itself adds to a cordoned node."""

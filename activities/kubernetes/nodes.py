@@ -1,0 +1,208 @@
+"""A Node object of the API as the domain's `Node`. Pure: what isn't there is left out, never guessed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+
+from activities.kubernetes.client import FIELD_MANAGER, Object
+from activities.kubernetes.names import HANDS_OFF, MARK, TAINT
+from activities.kubernetes.options import DOMAINS, Options
+from medevac.fleet.node import Machine, Node
+from medevac.model import Model
+
+ROLE = "node-role.kubernetes.io/"
+ROLES = {"master": "control-plane"}
+RESERVED = {
+    "karpenter.sh/capacity-type": "reserved",
+    "eks.amazonaws.com/capacityType": "CAPACITY_BLOCK",
+    "cloud.google.com/gke-provisioning": "reservation-bound",
+}
+CAPI_MACHINE = "cluster.x-k8s.io/machine"
+METAL = re.compile(r"metal|\bbm\b", re.IGNORECASE)
+
+
+class Before(Model):
+    """What a mark found, so that lifting restores just that."""
+
+    unschedulable: bool = False
+    cordoned_by: str = ""
+
+
+class Marked(Model):
+    """Our annotation on a node."""
+
+    incident: str
+    code: str
+    faults: tuple[str, ...] = ()
+    reason: str = ""
+    since: str = ""
+    before: Before = Before()
+
+
+def metadata(thing: Object) -> Object:
+    return thing.get("metadata") or {}
+
+
+def notes(thing: Object) -> dict[str, str]:
+    """Its annotations."""
+    return metadata(thing).get("annotations") or {}
+
+
+def labels(thing: Object) -> dict[str, str]:
+    return metadata(thing).get("labels") or {}
+
+
+def conditions(thing: Object) -> dict[str, Object]:
+    return {str(one.get("type")): one for one in (thing.get("status") or {}).get("conditions") or ()}
+
+
+def controller(thing: Object) -> Object | None:
+    """The owner reference that controls it."""
+    owners = metadata(thing).get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
+def marked(thing: Object) -> Marked | None:
+    """None also where our annotation can't be understood: what isn't surely ours is treated as someone else's."""
+    text = notes(thing).get(MARK)
+    if not text:
+        return None
+    try:
+        found = json.loads(text)
+        return Marked.model_validate({key: value for key, value in found.items() if key in Marked.model_fields})
+    except (ValueError, AttributeError):
+        return None
+
+
+def taints(thing: Object) -> list[Object]:
+    return list((thing.get("spec") or {}).get("taints") or ())
+
+
+def ours(taint: Object) -> bool:
+    return taint.get("key") == TAINT
+
+
+def unschedulable(thing: Object) -> bool:
+    return bool((thing.get("spec") or {}).get("unschedulable"))
+
+
+def cordoned_by(thing: Object) -> str:
+    """The tool that set `unschedulable`, as the API server keeps it; empty where nobody says."""
+    for entry in metadata(thing).get("managedFields") or ():
+        if "f:unschedulable" in (entry.get("fieldsV1") or {}).get("f:spec", {}):
+            return str(entry.get("manager", ""))
+    return ""
+
+
+def foreign_cordon(thing: Object) -> str | None:
+    """Who else cordoned it. Ours alone is no foreign one; nor is one that we made and nobody has set anew."""
+    if not unschedulable(thing):
+        return None
+    by, mark = cordoned_by(thing), marked(thing)
+    if mark is None:
+        # Ours without a mark: its annotation was taken away, so nothing says any more whose it is.
+        return by or "unknown"
+    if mark.before.unschedulable:
+        return mark.before.cordoned_by or "unknown"
+    return by if by and by != FIELD_MANAGER else None
+
+
+def read(thing: Object, cluster: str, options: Options) -> Node:
+    meta, spec, status = metadata(thing), thing.get("spec") or {}, thing.get("status") or {}
+    tags, mark = labels(thing), marked(thing)
+    hands_off = notes(thing).get(HANDS_OFF, tags.get(HANDS_OFF))
+    return Node(
+        cluster=cluster,
+        name=meta["name"],
+        uid=meta.get("uid"),
+        pool=_first(tags, options.pool_labels),
+        gpus=_gpus(thing, options),
+        sku=_first(tags, options.sku_labels),
+        ready=conditions(thing).get("Ready", {}).get("status") == "True",
+        schedulable=not unschedulable(thing),
+        machine=_machine(thing, options),
+        topology=_topology(tags, status, options),
+        labels=dict(tags),
+        roles=tuple(sorted(_roles(tags, options))),
+        aliases=tuple(sorted(set(_aliases(spec, status)) - {meta["name"]})),
+        owner=_owner(thing),
+        marked_by=mark.incident if mark else None,
+        foreign_cordon=foreign_cordon(thing),
+        hands_off=None if hands_off is None else hands_off or "unknown",
+    )
+
+
+def _first(tags: dict[str, str], names: Iterable[str]) -> str | None:
+    return next((tags[name] for name in names if tags.get(name)), None)
+
+
+def _gpus(thing: Object, options: Options) -> int:
+    """The most that anyone says: a dead device plugin must not turn a GPU node into one without GPUs."""
+    status = thing.get("status") or {}
+    said = [
+        int(amounts[name])
+        for amounts in (status.get("capacity") or {}, status.get("allocatable") or {})
+        for name in options.gpu_resources
+        if str(amounts.get(name, "")).isdigit()
+    ]
+    counted = labels(thing).get("nvidia.com/gpu.count", "")
+    return max([*said, int(counted) if counted.isdigit() else 0], default=0)
+
+
+def _machine(thing: Object, options: Options) -> Machine:
+    spec, info = thing.get("spec") or {}, (thing.get("status") or {}).get("nodeInfo") or {}
+    tags = labels(thing)
+    scheme, _, path = str(spec.get("providerID") or "").partition("://")
+    provider = options.providers.get(scheme, scheme) if path else options.provider
+    machine_id = _machine_id(scheme, path) or info.get("systemUUID") or metadata(thing).get("uid") or ""
+    metal = (
+        not path or scheme in ("metal3", "baremetal") or METAL.search(tags.get("node.kubernetes.io/instance-type", ""))
+    )
+    return Machine(
+        provider=provider,
+        id=machine_id,
+        boot_id=info.get("bootID") or None,
+        virtual=not metal,
+        reserved=any(tags.get(name) == value for name, value in RESERVED.items()),
+    )
+
+
+def _machine_id(scheme: str, path: str) -> str:
+    """As the provider's own API calls it: of AWS only the instance id, of the others all that follows the scheme."""
+    path = path.strip("/")
+    return path.rsplit("/", 1)[-1] if scheme == "aws" else path
+
+
+def _topology(tags: dict[str, str], status: Object, options: Options) -> dict[str, str]:
+    found = {domain: _first(tags, names) for domain, names in {**DOMAINS, **options.topology}.items()}
+    image = (status.get("nodeInfo") or {}).get("osImage")
+    return {name: value for name, value in {"image": image, **{k: v for k, v in found.items() if v}}.items() if value}
+
+
+def _roles(tags: dict[str, str], options: Options) -> Iterator[str]:
+    for name in tags:
+        if name.startswith(ROLE) and (role := name.removeprefix(ROLE)):
+            yield ROLES.get(role, role)
+    for role, wanted in options.roles.items():
+        if wanted and all(tags.get(key) == value for key, value in wanted.items()):
+            yield role
+
+
+def _aliases(spec: Object, status: Object) -> Iterator[str]:
+    for address in status.get("addresses") or ():
+        if address.get("address"):
+            yield str(address["address"])
+    info = status.get("nodeInfo") or {}
+    for name in (spec.get("providerID"), info.get("systemUUID"), info.get("machineID")):
+        if name:
+            yield str(name)
+
+
+def _owner(thing: Object) -> str:
+    """Whose object brought the node up: replacing the machine goes through it."""
+    for owner in metadata(thing).get("ownerReferences") or ():
+        return f"{owner.get('kind')}/{owner.get('name')}"
+    machine = notes(thing).get(CAPI_MACHINE)
+    return f"Machine/{machine}" if machine else ""

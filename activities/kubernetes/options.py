@@ -1,0 +1,56 @@
+"""What a person may say about a Kubernetes cluster in the configuration file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from medevac.model import Model
+
+Labels = tuple[str, ...]
+
+DOMAINS: dict[str, Labels] = {
+    "region": ("topology.kubernetes.io/region",),
+    "zone": ("topology.kubernetes.io/zone",),
+    "rack": ("topology.kubernetes.io/rack", "medevac.dev/rack", "oci.oraclecloud.com/rdma.local_block_id"),
+    "switch": (
+        "medevac.dev/switch", "network.topology.nvidia.com/leaf", "topology.k8s.aws/network-node-layer-3",
+        "cloud.google.com/gce-topology-subblock",
+    ),
+    "image": ("medevac.dev/image",),
+}  # fmt: skip
+
+
+class Options(Model):
+    """All have a default that fits a cluster of one of the large providers."""
+
+    kubeconfig: Path | None = None
+    """Unset: the pod's own account inside a cluster, `KUBECONFIG` or `~/.kube/config` elsewhere."""
+    context: str | None = None
+    rights: Literal["observe", "mark", "evict"] = "evict"
+    """What the account is meant to be allowed; `medevac doctor` names what it lacks (`deploy/kubernetes/`)."""
+    connect_timeout_s: float = Field(1.0, gt=0)
+    read_timeout_s: float = Field(2.5, gt=0)
+    """Of one object. Listings have four times as long."""
+    connections: int = Field(32, ge=1)
+    page: int = Field(500, ge=1)
+    """Objects in one answer of a listing."""
+    pool_labels: Labels = (
+        "medevac.dev/pool", "karpenter.sh/nodepool", "eks.amazonaws.com/nodegroup", "cloud.google.com/gke-nodepool",
+        "kubernetes.azure.com/agentpool",
+    )  # fmt: skip
+    """Node labels that name the pool; the first that is there counts."""
+    gpu_resources: Labels = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi")
+    sku_labels: Labels = ("nvidia.com/gpu.product", "node.kubernetes.io/instance-type")
+    topology: dict[str, Labels] = {}
+    """Failure domain (`rack`, `switch`, …): the labels that name it, in place of the shipped ones (`DOMAINS`)."""
+    roles: dict[str, dict[str, str]] = {}
+    """Role (`storage`, `etcd`, `medevac`, …): node labels that mean it, beside `node-role.kubernetes.io/<role>`."""
+    providers: dict[str, str] = {}
+    """Scheme of the nodes' providerID (`aws`, `gce`, …): name of the configured provider, where they differ."""
+    provider: str = ""
+    """Of nodes without a providerID (bare metal)."""
+    last: tuple[str, ...] = ()
+    """Namespaces whose pods leave last, such as storage and monitoring."""

@@ -1,0 +1,47 @@
+"""What each level of access needs, and what an account lacks of it. The manifests are tested against this table."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from activities.kubernetes.client import Client, Object
+from activities.kubernetes.owners import PLURALS
+
+Level = Literal["observe", "mark", "evict"]
+Right = tuple[str, str, str]
+"""API group, resource (with its subresource), verb."""
+
+_READ: tuple[Right, ...] = (
+    *(("", "nodes", verb) for verb in ("get", "list", "watch")),
+    *(("", "pods", verb) for verb in ("get", "list", "watch")),
+    ("policy", "poddisruptionbudgets", "list"),
+    *((group, plural, "get") for (group, kind), plural in PLURALS.items() if kind != "Pod"),
+)
+_MARK: tuple[Right, ...] = (("", "nodes", "patch"), ("", "nodes/status", "patch"), ("", "events", "create"))
+_EVICT: tuple[Right, ...] = (("", "pods", "patch"), ("", "pods", "delete"), ("", "pods/eviction", "create"))
+
+NEEDED: dict[Level, tuple[Right, ...]] = {"observe": _READ, "mark": _READ + _MARK, "evict": _READ + _MARK + _EVICT}
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+def missing(client: Client, level: Level) -> list[str]:
+    """As `verb resource`, asked of the API server one by one. Raises `NotSent` or `Unclear`."""
+    return [words(right) for right in NEEDED[level] if not _allowed(client, right)]
+
+
+def words(right: Right) -> str:
+    group, resource, verb = right
+    return f"{verb} {resource}{f'.{group}' if group else ''}"
+
+
+def _allowed(client: Client, right: Right) -> bool:
+    group, resource, verb = right
+    name, _, below = resource.partition("/")
+    asked: Object = {"group": group, "resource": name, "subresource": below, "verb": verb}
+    answer = client.write("POST", REVIEWS, {
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": asked},
+    })  # fmt: skip
+    if not answer.ok:
+        raise answer.error()
+    return bool((answer.body.get("status") or {}).get("allowed"))

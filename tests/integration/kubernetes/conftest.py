@@ -1,0 +1,122 @@
+"""One control plane for all tests here; each test has its own nodes, namespace, and way through the proxy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from kubernetes.client import Configuration
+from kubernetes.config import load_kube_config
+from ruamel.yaml import YAML
+
+from activities.kubernetes.client import Client, Object
+from activities.kubernetes.cluster import KubernetesCluster, make
+from activities.kubernetes.nodes import labels, metadata, notes
+from activities.kubernetes.options import Options
+from tests.control_plane.build import NotBuilt, find
+from tests.control_plane.processes import ControlPlane
+from tests.integration.kubernetes.proxy import Proxy
+from tests.integration.kubernetes.site import Site
+
+DEPLOY = Path(__file__).parents[3] / "deploy" / "kubernetes"
+LEVELS = ("observe", "mark", "evict")
+PLACES = {
+    "Namespace": ("api/v1", "namespaces"),
+    "ServiceAccount": ("api/v1", "serviceaccounts"),
+    "ClusterRole": ("apis/rbac.authorization.k8s.io/v1", "clusterroles"),
+    "ClusterRoleBinding": ("apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
+}
+
+
+@dataclass(frozen=True)
+class Plane:
+    kubeconfig: Path
+    server: str
+    certificate: Path
+    started: ControlPlane | None = None
+    """None where it is a person's own cluster."""
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    folder = tmp_path_factory.mktemp("control-plane")
+    if own := os.environ.get("KUBECONFIG"):
+        configuration = Configuration()
+        load_kube_config(config_file=own, client_configuration=configuration)  # type: ignore[no-untyped-call]
+        _only_for_tests(Client(Options(kubeconfig=Path(own))))
+        yield Plane(Path(own), configuration.host, Path(str(configuration.ssl_ca_cert)))
+        return
+    try:
+        find()
+    except NotBuilt as error:
+        pytest.skip(str(error))
+    with ControlPlane(folder) as started:
+        yield Plane(started.kubeconfig, started.server, started.certificate, started)
+
+
+def _only_for_tests(admin: Client) -> None:
+    """These tests create nodes and change access rights: never in a cluster that someone works in."""
+    for node in admin.list("/api/v1/nodes"):
+        played = notes(node).get("kwok.x-k8s.io/node") == "fake"
+        if not played and "node-role.kubernetes.io/control-plane" not in labels(node):
+            pytest.exit(
+                f"KUBECONFIG leads to a cluster with a real node ({metadata(node)['name']}); these tests want one of"
+                " their own, whose nodes KWOK plays (`kwokctl create cluster`); unset KUBECONFIG for a fresh one",
+                returncode=2,
+            )
+
+
+@pytest.fixture(scope="session")
+def accounts(plane: Plane) -> None:
+    """The shipped access rights, exactly as they are."""
+    admin = Client(Options(kubeconfig=plane.kubeconfig))
+    for level in LEVELS:
+        for thing in YAML(typ="safe").load_all(DEPLOY / f"{level}.yaml"):
+            _apply(admin, thing)
+    admin.close()
+
+
+def _apply(admin: Client, thing: Object) -> None:
+    api, plural = PLACES[thing["kind"]]
+    namespace = thing["metadata"].get("namespace")
+    path = "/".join(("", api, *(("namespaces", quote(namespace)) if namespace else ()), plural))
+    answer = admin.write("POST", path, thing)
+    assert answer.ok or answer.code == 409, answer.message
+
+
+@pytest.fixture
+def site(plane: Plane, accounts: None) -> Iterator[Site]:
+    site = Site(plane.kubeconfig)
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def proxy(plane: Plane) -> Iterator[Proxy]:
+    with Proxy(plane.server, plane.certificate) as proxy:
+        yield proxy
+
+
+Connect = Callable[..., KubernetesCluster]
+
+
+@pytest.fixture
+def connect(plane: Plane, proxy: Proxy, site: Site, tmp_path: Path) -> Iterator[Connect]:
+    """A cluster adapter under the account of a level, through the proxy."""
+    made: list[KubernetesCluster] = []
+
+    def connect(level: str = "evict", *, server: str = "", token: str = "", **options: Any) -> KubernetesCluster:
+        path = tmp_path / f"{len(made)}.kubeconfig"
+        token = token or site.token(f"medevac-{level}")
+        ControlPlane(tmp_path).write_kubeconfig(path, token, server or proxy.url)
+        made.append(make("real", {"kubeconfig": str(path), "rights": level, **options}))
+        return made[-1]
+
+    yield connect
+    for cluster in made:
+        cluster.close()
