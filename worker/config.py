@@ -116,6 +116,8 @@ class Sender(Model):
     """HMAC secret of a Grafana contact point; set its timestamp header to `X-Grafana-Alerting-Timestamp`."""
     sns: Sns | None = None
     oidc: Oidc | None = None
+    alertmanager: Url | None = None
+    """Of an Alertmanager that sends with `max_alerts`: asked for the alerts that it held back."""
 
     @model_validator(mode="after")
     def _signs_in(self) -> Self:
@@ -123,6 +125,43 @@ class Sender(Model):
         if sum(getattr(self, way) is not None for way in ways) != 1:
             raise ValueError(f"give exactly one of {', '.join(f'`{way}`' for way in ways)}")
         return self
+
+
+Url = Annotated[str, StringConstraints(pattern=r"^https?://[!-~]{1,500}$")]
+
+
+class Queue(Model):
+    """An SQS queue that `medevac consume` receives from. Credentials are found as AWS's own tools find them."""
+
+    name: Name
+    url: Url
+    region: str = ""
+    endpoint: Url | None = None
+    source: str = "aws"
+    clusters: tuple[Name, ...] = Field(min_length=1)
+    visibility_s: int = Field(default=30, ge=3, le=43_200)
+    """How long SQS hides a message that is being taken; renewed while it lasts."""
+    tries: int = Field(default=20, ge=1, le=1_000)
+    """Receives of a message that can't be taken, before it goes to the dead letters."""
+
+
+class Target(Model):
+    url: Url
+    node: str = Field(min_length=1)
+    """Whom it speaks of: its answers don't say."""
+
+
+class Poller(Model):
+    """gpud daemons, which only answer when asked, for `medevac poll`."""
+
+    name: Name
+    source: str = "gpud"
+    clusters: tuple[Name, ...] = Field(min_length=1)
+    targets: tuple[Target, ...] = Field(min_length=1)
+    paths: tuple[str, ...] = ("/v1/states",)
+    every_s: float = Field(default=60.0, ge=1.0)
+    ca: Path | None = None
+    """Certificate authority of the targets; gpud signs its own, so name its file here."""
 
 
 class Person(Model):
@@ -142,6 +181,8 @@ class Config(Model):
     tickets: tuple[Part, ...] = ()
     chat: Part | None = None
     senders: tuple[Sender, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    pollers: tuple[Poller, ...] = ()
     people: tuple[Person, ...] = ()
 
     @model_validator(mode="after")
@@ -151,15 +192,15 @@ class Config(Model):
             ("providers", [part.name for part in self.providers]),
             ("checks", [part.name for part in self.checks]),
             ("tickets", [part.name for part in self.tickets]),
-            ("senders", [sender.name for sender in self.senders]),
+            ("senders, queues and pollers", [one.name for one in self.speakers]),
             ("people", [person.id for person in self.people]),
         ):
             if twice := _twice(names):
                 raise ValueError(f"{what}: {twice} is there twice; names are unique")
-        for sender in self.senders:
-            for cluster in sender.clusters:
+        for one in self.speakers:
+            for cluster in one.clusters:
                 if cluster not in {part.name for part in self.clusters}:
-                    raise ValueError(f"sender {sender.name}: no cluster is called {cluster}")
+                    raise ValueError(f"{type(one).__name__.lower()} {one.name}: no cluster is called {cluster}")
         _referenced("checks", [(c.name, c.checks) for c in self.clusters], [part.name for part in self.checks])
         _referenced("tickets", [(p.name, p.tickets) for p in self.providers], [part.name for part in self.tickets])
         kinds: list[Part] = [*self.clusters, *self.providers, *self.checks, *self.tickets]
@@ -171,6 +212,11 @@ class Config(Model):
                 + "; a check that is simulated proves nothing about a real node"
             )
         return self
+
+    @property
+    def speakers(self) -> tuple[Sender | Queue | Poller, ...]:
+        """Whoever may speak for clusters."""
+        return (*self.senders, *self.queues, *self.pollers)
 
     @property
     def simulated(self) -> bool:

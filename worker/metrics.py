@@ -24,6 +24,11 @@ INBOX_WAITING = Gauge("medevac_inbox_waiting", "Items in the inbox, as the drain
 INBOX_OLDEST_SECONDS = Gauge("medevac_inbox_oldest_seconds", "Age of the inbox's oldest item")
 DEAD_LETTERS = Gauge("medevac_dead_letters", "Refused payloads kept that nobody has submitted again")
 HANDSHAKES = Counter("medevac_handshakes_total", "Subscriptions that asked to be confirmed", ["source", "outcome"])
+ASKED_BACK = Counter(
+    "medevac_asked_back_total", "Senders asked for parts that they had held back", ["source", "outcome"]
+)
+MESSAGES = Counter("medevac_queue_messages_total", "Messages of queues by what became of them", ["queue", "outcome"])
+POLLS = Counter("medevac_polls_total", "Questions to monitors that only answer when asked", ["poller", "outcome"])
 UPDATES = Counter("medevac_updates_total", "People's orders to workflows by kind and outcome", ["order", "outcome"])
 
 OPEN_INCIDENTS = Gauge("medevac_open_incidents", "Incidents that have not ended", ["state"])

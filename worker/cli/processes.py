@@ -1,4 +1,4 @@
-"""`up`, `worker`, `gateway`, `setup`, `doctor`: the processes and their preparation."""
+"""`up`, `worker`, `gateway`, `consume`, `poll`, `setup`, `doctor`: the processes and their preparation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Config = Annotated[Path | None, typer.Option(help="Configuration file; default M
 
 
 def register(app: typer.Typer) -> None:
-    for command in (up, worker, gateway, setup, doctor):
+    for command in (up, worker, gateway, consume, poll, setup, doctor):
         app.command()(command)
 
 
@@ -57,6 +57,26 @@ def gateway(config: Config = None) -> None:
 
     settings = _settings(config)
     raise typer.Exit(_guarded(lambda: asyncio.run(run_gateway(settings))))
+
+
+def consume(config: Config = None) -> None:
+    """Receives from the SQS queues of the configuration. Start as many as needed."""
+    import asyncio
+
+    from worker.intake.sqs import run_consume
+
+    settings = _settings(config)
+    raise typer.Exit(_guarded(lambda: asyncio.run(run_consume(settings))))
+
+
+def poll(config: Config = None) -> None:
+    """Asks the monitors of the configuration that only answer when asked."""
+    import asyncio
+
+    from worker.intake.poller import run_poll
+
+    settings = _settings(config)
+    raise typer.Exit(_guarded(lambda: asyncio.run(run_poll(settings))))
 
 
 def setup(

@@ -16,8 +16,8 @@ from worker.config import Sender
 from worker.gateway.authentication import AuthError
 from worker.gateway.errors import Problem, refusal
 from worker.gateway.handshakes import NotConfirmed
-from worker.gateway.services import Served, Services
-from worker.intake.delivery import Refused, Speaker, Taken, Why, safe_headers
+from worker.gateway.services import Served, Services, speaks
+from worker.intake.delivery import Refused, Taken, Why, safe_headers
 from worker.intake.pipeline import PartResult
 
 router = APIRouter(prefix="/v1/events", tags=["events"])
@@ -115,8 +115,7 @@ async def _deliver(source: str, request: Request, served: Services) -> Response:
 
 
 async def _take(source: str, payload: Payload, sender: Sender, served: Services) -> Response:
-    speaker = Speaker(sender.name, sender.sources, sender.clusters)
-    taken = await served.deliveries.take(source, payload, speaker)
+    taken = await served.deliveries.take(source, payload, speaks(sender))
     content = Delivered(parts=taken.parts, truncated=taken.truncated).model_dump(mode="json")
     if not taken.held:
         return refusal(503, "not all of it is held durably; deliver it again", **content)

@@ -10,10 +10,7 @@ from contextlib import suppress
 
 import uvicorn
 
-from activities.signatures import TIMINGS
 from medevac.events.registry import sources
-from worker.connection import connect
-from worker.engine import TemporalEngine
 from worker.gateway.app import create_app
 from worker.gateway.handshakes import Handshakes
 from worker.gateway.people import People
@@ -21,42 +18,38 @@ from worker.gateway.senders import Senders
 from worker.gateway.services import Services
 from worker.gateway.sns import SnsVerifier
 from worker.installation import Installation, open_installation
-from worker.intake.delivery import Deliveries
+from worker.intake.assembly import build
+from worker.intake.delivery import Speaker
 from worker.intake.drainer import Drainer
-from worker.intake.fold import Fold
-from worker.intake.inventory import Inventory
-from worker.intake.pipeline import Intake
+from worker.intake.sqs import speaker_of
 from worker.probe import QuietServer
 from worker.settings import Settings
-from worker.threads import Threads
 
 log = logging.getLogger(__name__)
 
 
-async def build_services(settings: Settings, installation: Installation) -> Services:
-    threads = Threads()
-    timing = TIMINGS[settings.timing]
-    # Lazy: a gateway that starts before Temporal says that it isn't ready, rather than dying in a loop.
-    engine = TemporalEngine(await connect("gateway", lazy=True), timing, settings.signal_timeout_s)
-    inventory = Inventory(installation.registry.clusters, settings.inventory_s)
-    stores = installation.stores
-    intake = Intake(inventory=inventory, stores=stores, engine=engine, fold=Fold(timing.fold_s), threads=threads)
-    sns = SnsVerifier()
-    return Services(
-        installation=installation.config.installation,
+async def build_services(settings: Settings, installation: Installation) -> tuple[Services, Drainer]:
+    parts = await build(settings, installation, "gateway")
+    config, sns = installation.config, SnsVerifier()
+    others = [speaker_of(queue) for queue in config.queues]
+    others += [Speaker(one.name, (one.source,), one.clusters) for one in config.pollers]
+    services = Services(
+        installation=config.installation,
         sources=sources(),
-        senders=Senders(installation.config.senders, sns=sns),
-        people=People(installation.config.people),
-        intake=intake,
-        deliveries=Deliveries(intake, stores.dead_letters, threads),
-        handshakes=Handshakes(sns, threads),
-        inventory=inventory,
-        stores=stores,
-        engine=engine,
+        senders=Senders(config.senders, sns=sns),
+        people=People(config.people),
+        intake=parts.intake,
+        deliveries=parts.deliveries,
+        handshakes=Handshakes(sns, parts.threads),
+        inventory=parts.inventory,
+        stores=installation.stores,
+        engine=parts.engine,
         registry=installation.registry,
-        threads=threads,
+        threads=parts.threads,
         max_body_bytes=settings.max_body_bytes,
+        speakers={one.name: one for one in others},
     )
+    return services, parts.drainer
 
 
 async def run_gateway(settings: Settings) -> int:
@@ -64,7 +57,7 @@ async def run_gateway(settings: Settings) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    services = await build_services(settings, open_installation(settings))
+    services, drainer = await build_services(settings, open_installation(settings))
     server = QuietServer(
         uvicorn.Config(
             create_app(services),
@@ -78,7 +71,6 @@ async def run_gateway(settings: Settings) -> int:
             limit_concurrency=500,
         )
     )
-    drainer = Drainer(services.intake, services.inventory, services.stores, services.threads)
     draining = asyncio.create_task(drainer.run(), name="inbox")
     serving = asyncio.create_task(server.serve())
     stopping = asyncio.create_task(stop.wait())

@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 
 from activities.registry import Registry
 from medevac.events.parsing import MAX_PAYLOAD_BYTES
+from worker.config import Sender
 from worker.engine import Engine
 from worker.gateway.handshakes import Handshakes
 from worker.gateway.people import People, Principal, Right
@@ -20,6 +21,7 @@ from worker.gateway.senders import Senders
 from worker.intake.delivery import Deliveries, Speaker
 from worker.intake.inventory import Inventory
 from worker.intake.pipeline import Intake
+from worker.intake.poller import asks_back
 from worker.stores import Stores
 from worker.threads import Threads
 
@@ -49,7 +51,11 @@ class Services:
     def speaker(self, name: str) -> Speaker | None:
         """A configured sender, whatever it posts through."""
         sender = self.senders.named(name)
-        return Speaker(sender.name, sender.sources, sender.clusters) if sender else self.speakers.get(name)
+        return speaks(sender) if sender else self.speakers.get(name)
+
+
+def speaks(sender: Sender) -> Speaker:
+    return Speaker(sender.name, sender.sources, sender.clusters, more=asks_back(sender))
 
 
 def services(request: Request) -> Services:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -18,6 +19,8 @@ from worker.threads import Threads
 
 log = logging.getLogger(__name__)
 
+MORE_S = 5.0
+
 
 class Why(StrEnum):
     """Reasons of refusals, as the metrics and the dead letters have them."""
@@ -30,6 +33,12 @@ class Why(StrEnum):
     HANDSHAKE = "handshake"
     UNAUTHENTICATED = "unauthenticated"
     STUCK = "stuck"
+    """An event that the workflow engine never took."""
+    TRIES = "tries"
+    """A message that could not be taken however often it came."""
+
+
+More = Callable[[], Awaitable[Payload]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,8 @@ class Speaker:
     name: str
     sources: tuple[str, ...]
     clusters: tuple[str, ...]
+    more: More | None = None
+    """Where alerts are asked for that it held back."""
 
 
 class Refused(Exception):
@@ -48,13 +59,17 @@ class Refused(Exception):
         super().__init__(message)
         self.why = why
         self.parts = tuple(parts)
+        self.kept = False
+        """It lies with the dead letters; who carried it may forget it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
     parts: tuple[PartResult, ...]
     truncated: int
-    handshakes: tuple[HealthEvent, ...]
+    handshakes: tuple[HealthEvent, ...] = ()
+    kept: bool = True
+    """What was refused of it lies with the dead letters."""
 
     @property
     def held(self) -> bool:
@@ -80,10 +95,28 @@ class Deliveries:
         try:
             taken = await self._take(source, payload, speaker)
         except Refused as refused:
-            await self.refuse(source, speaker.name, refused.why, str(refused), payload)
+            refused.kept = await self.refuse(source, speaker.name, refused.why, str(refused), payload)
             raise
-        for why, reason in _refusals(taken.parts):
-            await self.refuse(source, speaker.name, why, reason, payload)
+        kept = [await self.refuse(source, speaker.name, why, reason, payload) for why, reason in _refusals(taken.parts)]
+        taken = replace(taken, kept=all(kept))
+        if taken.truncated and speaker.more is not None and taken.held:
+            return await self._asked_back(source, taken, speaker, speaker.more)
+        return taken
+
+    async def _asked_back(self, source: str, taken: Taken, speaker: Speaker, more: More) -> Taken:
+        """A sender that held parts back is asked for them; what can't be had stays counted as held back."""
+        outcome = "failed"
+        try:
+            async with asyncio.timeout(MORE_S):
+                payload = await more()
+            rest = await self.take(source, payload, replace(speaker, more=None))
+            outcome = "taken" if rest.held else "failed"
+            if rest.held:
+                return replace(taken, parts=(*taken.parts, *rest.parts), truncated=0, kept=taken.kept and rest.kept)
+        except (TimeoutError, Refused, OSError, ValueError) as error:
+            log.error("%s held %d parts back and can't be asked for them: %s", speaker.name, taken.truncated, error)
+        finally:
+            metrics.ASKED_BACK.labels(source, outcome).inc()
         return taken
 
     async def _take(self, source: str, payload: Payload, speaker: Speaker) -> Taken:
@@ -117,7 +150,7 @@ class Deliveries:
             )
         if letter.why == Why.STUCK:
             parts = await self._events([HealthEvent.model_validate_json(stored.body)], speaker)
-            taken = Taken(tuple(parts), 0, ())
+            taken = Taken(tuple(parts), 0)
         else:
             taken = await self._take(letter.source, Payload(stored.body, stored.headers), speaker)
         if refused := _refusals(taken.parts):
@@ -126,7 +159,7 @@ class Deliveries:
             await self._threads.run(self._dead_letters.taken, letter.id, self._now())
         return taken
 
-    async def refuse(self, source: str, sender: str, why: Why, reason: str, payload: Payload) -> None:
+    async def refuse(self, source: str, sender: str, why: Why, reason: str, payload: Payload) -> bool:
         """Counted, and kept as far as the ledger can: a refusal must not turn into a 5xx because of it."""
         metrics.REFUSALS.labels(source, why).inc()
         try:
@@ -135,6 +168,8 @@ class Deliveries:
             )
         except Exception as error:
             log.error("a refused delivery of %s could not be kept: %s", sender, error)
+            return False
+        return True
 
 
 def _refusals(parts: Sequence[PartResult]) -> list[tuple[Why, str]]:

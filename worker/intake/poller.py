@@ -1,0 +1,148 @@
+"""Monitors that must be asked: gpud daemons, and an Alertmanager for the alerts that a webhook held back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from activities.registry import ConfigurationError
+from medevac.events.parsing import MAX_PAYLOAD_BYTES, Payload
+from medevac.events.transport import NODE_HEADER
+from worker import metrics
+from worker.config import Poller, Sender, Target
+from worker.installation import open_installation
+from worker.intake.assembly import build, run_until_stopped
+from worker.intake.delivery import Deliveries, More, Refused, Speaker
+from worker.settings import Settings
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 5.0
+AT_ONCE = 20
+JSON = {"content-type": "application/json"}
+
+
+class GpudPoller:
+    """Asks each target in turn, evenly over the interval. One that doesn't answer is counted and asked again."""
+
+    def __init__(self, poller: Poller, deliveries: Deliveries, client: httpx.AsyncClient) -> None:
+        self._poller = poller
+        self._deliveries = deliveries
+        self._client = client
+        self._silent: set[str] = set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        try:
+            while not stop.is_set():
+                began = asyncio.get_running_loop().time()
+                await self.once()
+                rest = self._poller.every_s - (asyncio.get_running_loop().time() - began)
+                try:
+                    await asyncio.wait_for(stop.wait(), max(0.1, rest))
+                except TimeoutError:
+                    continue
+        finally:
+            await self._client.aclose()
+
+    async def once(self) -> None:
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def ask(target: Target) -> None:
+            async with slots:
+                for path in self._poller.paths:
+                    outcome = await self._ask(target, path)
+                    metrics.POLLS.labels(self._poller.name, outcome).inc()
+
+        await asyncio.gather(*(ask(target) for target in self._poller.targets))
+
+    async def _ask(self, target: Target, path: str) -> str:
+        try:
+            body = await read_bounded(self._client, target.url.rstrip("/") + path)
+        except (httpx.HTTPError, ValueError) as error:
+            if target.url not in self._silent:
+                log.warning("%s: %s does not answer: %s", self._poller.name, target.url, type(error).__name__)
+            self._silent.add(target.url)
+            return "silent"
+        self._silent.discard(target.url)
+        poller = self._poller
+        speaker = Speaker(poller.name, (poller.source,), poller.clusters)
+        try:
+            taken = await self._deliveries.take(
+                poller.source, Payload(body, {**JSON, NODE_HEADER: target.node}), speaker
+            )
+        except Refused as refused:
+            log.warning("%s: %s: %s", poller.name, target.url, refused)
+            return "refused"
+        return "taken" if taken.held else "not_held"
+
+
+def asks_back(sender: Sender, client: Callable[[], httpx.AsyncClient] = httpx.AsyncClient) -> More | None:
+    """How the alerts are had that this sender's webhooks held back; None where it isn't configured."""
+    if sender.alertmanager is None:
+        return None
+    url = sender.alertmanager.rstrip("/") + "/api/v2/alerts"
+
+    async def more() -> Payload:
+        try:
+            async with client() as asking:
+                body = await read_bounded(asking, url)
+        except httpx.HTTPError as error:
+            raise OSError(f"{url} does not answer: {type(error).__name__}") from error
+        return Payload(json.dumps(as_webhook(json.loads(body))).encode(), JSON)
+
+    return more
+
+
+def as_webhook(alerts: Any) -> dict[str, Any]:
+    """Alerts as Alertmanager's API lists them, in the shape of its webhook. Raises `ValueError`."""
+    if not isinstance(alerts, list):
+        raise ValueError("Alertmanager's answer is no list of alerts")
+    kept = ("labels", "annotations", "startsAt", "fingerprint", "generatorURL")
+    return {
+        "version": "4",
+        "groupKey": "asked",
+        "status": "firing",
+        "alerts": [
+            {"status": "firing", **{key: alert[key] for key in kept if key in alert}}
+            for alert in alerts
+            if isinstance(alert, dict)
+        ],
+    }
+
+
+async def read_bounded(client: httpx.AsyncClient, url: str) -> bytes:
+    """The body of a successful answer. Raises `httpx.HTTPError`, or `ValueError` when it is too large."""
+    parts, size = [], 0
+    async with client.stream("GET", url, timeout=TIMEOUT_S, follow_redirects=False) as answer:
+        answer.raise_for_status()
+        async for part in answer.aiter_bytes():
+            size += len(part)
+            if size > MAX_PAYLOAD_BYTES:
+                raise ValueError(f"{url} answers with more than {MAX_PAYLOAD_BYTES} bytes")
+            parts.append(part)
+    return b"".join(parts)
+
+
+async def run_poll(settings: Settings) -> int:
+    installation = open_installation(settings)
+    pollers = installation.config.pollers
+    if not pollers:
+        raise ConfigurationError("the configuration has no `pollers`; name one, or don't start `medevac poll`")
+    parts = await build(settings, installation, "poll")
+    loops = [GpudPoller(one, parts.deliveries, httpx.AsyncClient(verify=_verify(one))).run for one in pollers]
+    return await run_until_stopped(settings, parts, loops)
+
+
+def _verify(poller: Poller) -> ssl.SSLContext | bool:
+    if poller.ca is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=str(poller.ca.expanduser()))
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(f"poller {poller.name}: cannot read {poller.ca}: {error}; name a PEM file") from error

@@ -1,0 +1,179 @@
+"""`medevac consume`: messages of SQS queues, on the same way as every other delivery.
+
+A message is deleted only when everything in it that could be read is held durably, and the rest lies with the dead
+letters. Until then SQS offers it again: to us after a stop, to another consumer after a kill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from activities.registry import ConfigurationError
+from medevac.events.parsing import Payload
+from worker import metrics
+from worker.config import Queue
+from worker.installation import open_installation
+from worker.intake.assembly import build, run_until_stopped
+from worker.intake.delivery import Deliveries, Refused, Speaker, Why
+from worker.settings import Settings
+
+log = logging.getLogger(__name__)
+
+WAIT_S = 10
+"""Of a long poll; a stop waits for it."""
+BATCH = 10
+RECEIVERS = 4
+AGAIN_S = (5, 10, 30, 60, 120)
+"""How long a message that wasn't held is hidden, by how often it came."""
+TROUBLE_S = 5.0
+
+
+class SqsConsumer:
+    def __init__(self, queue: Queue, client: Any, deliveries: Deliveries, wait_s: int = WAIT_S) -> None:
+        """`client`: boto3's, whose calls block."""
+        self._queue = queue
+        self._client = client
+        self._deliveries = deliveries
+        self._wait_s = wait_s
+        self._speaker = speaker_of(queue)
+        self._pool = ThreadPoolExecutor(RECEIVERS + BATCH, thread_name_prefix=f"sqs-{queue.name}")
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`; what was received is ended first."""
+        try:
+            await asyncio.gather(*(self._receiver(stop) for _ in range(RECEIVERS)))
+        finally:
+            self._pool.shutdown(wait=False)
+
+    async def _receiver(self, stop: asyncio.Event) -> None:
+        trouble = ""
+        while not stop.is_set():
+            try:
+                await self.once()
+                trouble = ""
+            except Exception as error:
+                if type(error).__name__ != trouble:
+                    log.error("queue %s can't be read: %s", self._queue.name, error)
+                trouble = type(error).__name__
+                try:
+                    await asyncio.wait_for(stop.wait(), TROUBLE_S)
+                except TimeoutError:
+                    continue
+
+    async def once(self) -> int:
+        """One receive, and what it brought, to the end. Returns how many messages."""
+        answer = await self._call(
+            "receive_message",
+            MaxNumberOfMessages=BATCH,
+            WaitTimeSeconds=self._wait_s,
+            VisibilityTimeout=self._queue.visibility_s,
+            AttributeNames=["ApproximateReceiveCount"],
+            MessageAttributeNames=["All"],
+        )
+        messages = answer.get("Messages", [])
+        await asyncio.gather(*(self._message(message) for message in messages))
+        return len(messages)
+
+    async def _message(self, message: Mapping[str, Any]) -> None:
+        receipt, count = message["ReceiptHandle"], int(message.get("Attributes", {}).get("ApproximateReceiveCount", 1))
+        outcome = "again"
+        try:
+            async with self._hidden(receipt):
+                done = await self._take(message, count)
+            if done:
+                await self._call("delete_message", ReceiptHandle=receipt)
+                outcome = "deleted"
+            else:
+                pause = AGAIN_S[min(count, len(AGAIN_S)) - 1]
+                await self._call("change_message_visibility", ReceiptHandle=receipt, VisibilityTimeout=pause)
+        except Exception as error:
+            # It becomes visible again by itself; what it said is folded or joined the second time.
+            log.error("a message of queue %s: %s", self._queue.name, error)
+        metrics.MESSAGES.labels(self._queue.name, outcome).inc()
+
+    async def _take(self, message: Mapping[str, Any], count: int) -> bool:
+        """True when the message may be deleted."""
+        attributes = message.get("MessageAttributes", {})
+        headers = {name.lower(): value["StringValue"] for name, value in attributes.items() if "StringValue" in value}
+        payload = Payload(message["Body"].encode(), headers)
+        try:
+            taken = await self._deliveries.take(self._queue.source, payload, self._speaker)
+            if taken.held and taken.kept:
+                return True
+            reason = "not all of it was held"
+        except Refused as refused:
+            return refused.kept
+        except Exception as error:
+            log.exception("a message of queue %s could not be taken", self._queue.name)
+            reason = f"it could not be taken: {type(error).__name__}"
+        if count < self._queue.tries:
+            return False
+        reason = f"{reason}, {count} times over"
+        return await self._deliveries.refuse(self._queue.source, self._speaker.name, Why.TRIES, reason, payload)
+
+    @asynccontextmanager
+    async def _hidden(self, receipt: str) -> AsyncIterator[None]:
+        """Keeps others from receiving the message while we are at it."""
+
+        async def renew() -> None:
+            while True:
+                await asyncio.sleep(self._queue.visibility_s / 3)
+                try:
+                    await self._call(
+                        "change_message_visibility", ReceiptHandle=receipt, VisibilityTimeout=self._queue.visibility_s
+                    )
+                except Exception as error:
+                    log.warning("queue %s: a message could not be kept hidden: %s", self._queue.name, error)
+
+        renewing = asyncio.create_task(renew())
+        try:
+            yield
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+
+    async def _call(self, name: str, **arguments: Any) -> Any:
+        call = partial(getattr(self._client, name), QueueUrl=self._queue.url, **arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+
+def speaker_of(queue: Queue) -> Speaker:
+    return Speaker(queue.name, (queue.source,), queue.clusters)
+
+
+def make_client(queue: Queue) -> Any:
+    """Raises `ConfigurationError`."""
+    try:
+        import boto3  # type: ignore[import-untyped]
+        from botocore.config import Config  # type: ignore[import-untyped]
+    except ImportError:
+        raise ConfigurationError("receiving from SQS needs boto3; install `medevac[aws]`") from None
+    return boto3.client(
+        "sqs",
+        region_name=queue.region or None,
+        endpoint_url=queue.endpoint,
+        config=Config(
+            connect_timeout=5,
+            read_timeout=WAIT_S + 10,
+            retries={"mode": "standard", "max_attempts": 3},
+            max_pool_connections=RECEIVERS + BATCH,
+        ),
+    )
+
+
+async def run_consume(settings: Settings) -> int:
+    installation = open_installation(settings)
+    queues = installation.config.queues
+    if not queues:
+        raise ConfigurationError("the configuration has no `queues`; name one, or don't start `medevac consume`")
+    clients = [make_client(queue) for queue in queues]
+    parts = await build(settings, installation, "consume")
+    consumers = [SqsConsumer(queue, client, parts.deliveries) for queue, client in zip(queues, clients, strict=True)]
+    log.info("receiving from %s", ", ".join(queue.name for queue in queues))
+    return await run_until_stopped(settings, parts, [consumer.run for consumer in consumers])
