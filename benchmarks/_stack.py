@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -75,6 +76,9 @@ async def stack(
     nodes: int, *, gateway: bool = False, layout: Mapping[str, object] | None = None
 ) -> AsyncIterator[Stack]:
     """Temporal on a SQLite file as `medevac up` has it, the ledger on SQLite, and a simulated fleet of `nodes`."""
+    if (task := asyncio.current_task()) is not None:
+        # Stopped from outside, a benchmark still stops its processes: they have sessions of their own.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     with tempfile.TemporaryDirectory(prefix="medevac-bench-") as folder:
         home = Home(Path(folder))
         given = {"durations": INSTANT, "busy": 0.0, "serve_share": 0.0, **(layout or {})}
