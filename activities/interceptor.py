@@ -21,12 +21,21 @@ from activities.failures import PROTECTIVE_BUDGET_S, Bounded, redact, unreadable
 from activities.ports import CheckResult
 from activities.storage.ledger import Ledger
 from medevac.fleet.lease import Ask
-from medevac.incident import IncidentView, Outcome, StepKey, StepResult
+from medevac.incident import IncidentView, Outcome, State, StepKey, StepResult
 
 NEED_THE_LEDGER = frozenset(a.name for a in (sig.ACQUIRE, sig.EVACUATE, sig.ACT, sig.TICKET))
 """Destroys, or can't be undone: begins only once the ledger has its beginning. The others never wait for it."""
 WITHOUT_LINES = frozenset(a.name for a in (sig.RECORD, sig.PLAN))
 """Writes itself; or is recorded by its workflow as a decision."""
+
+STATES = {
+    sig.ACQUIRE.name: State.WAITING_LEASE,
+    sig.EVACUATE.name: State.EVACUATING,
+    sig.ACT.name: State.ACTING,
+    sig.PROVE.name: State.PROVING,
+    sig.VERIFY.name: State.VERIFYING,
+}
+"""What people see the incident do while the step runs."""
 
 
 class LedgerInterceptor(Interceptor):
@@ -88,10 +97,8 @@ class StepLines:
             return output
         if retried and acquires and (recorded := self._recorded(name, key)) is not None:
             return recorded
+        # Nothing that only this attempt knows (how long it took): two that end alike say the same.
         result = result.model_copy(update={"at": result.at or self._clock()})
-        if not acquires:  # Its grant is the same each time, so its line is too.
-            proof = {**result.proof, "attempt_s": round(time.monotonic() - began, 3)}
-            result = result.model_copy(update={"proof": proof})
         limit = activity.info().start_to_close_timeout
         if limit is not None and time.monotonic() - began >= limit.total_seconds():
             # Nobody hears this attempt any more; its successor says how the step ended.
@@ -116,7 +123,7 @@ class StepLines:
 
     def _begin(self, name: str, key: StepKey, request: Any) -> Future[Any] | None:
         view = getattr(request, "view", None)
-        args = (key, name, _due(self._clock()), view if isinstance(view, IncidentView) else None)
+        args = (key, name, _due(self._clock()), view if isinstance(view, IncidentView) else None, STATES.get(name))
         if name not in NEED_THE_LEDGER:
             return self._bounded.start(self._ledger.begin_step, *args)
         if name == sig.ACQUIRE.name and activity.info().attempt > 1:

@@ -62,14 +62,25 @@ class Ledger:
         with self._db.transaction() as connection:
             return _upsert(connection, view)
 
-    def begin_step(self, key: StepKey, step: str, due_at: datetime | None, view: IncidentView | None = None) -> None:
-        """Says that a step runs and by when it must have ended, so that the sweep misses it if it doesn't."""
+    def begin_step(
+        self,
+        key: StepKey,
+        step: str,
+        due_at: datetime | None,
+        view: IncidentView | None = None,
+        state: State | None = None,
+    ) -> None:
+        """Says that a step runs and by when it must have ended, so that the sweep misses it if it doesn't.
+
+        `state` is what the step means for the incident, where it means something: the incident's own row is
+        written at phase changes only, and would show a wait that is long over.
+        """
+        values = {"step": step, "due_at": due_at} | ({"state": state} if state else {})
         with self._db.transaction() as connection:
             if view is not None:
                 _upsert(connection, view)
-            connection.execute(
-                sa.update(incidents).where(incidents.c.id == key.incident).values(step=step, due_at=due_at)
-            )
+            mine = (incidents.c.id == key.incident) & incidents.c.end.is_(None)
+            connection.execute(sa.update(incidents).where(mine).values(**values))
 
     def incident(self, id: str) -> IncidentView | None:
         with self._db.reading() as connection:
@@ -83,14 +94,15 @@ class Ledger:
         node: str | None = None,
         limit: int = 100,
     ) -> list[IncidentView]:
-        """Newest first."""
+        """Newest first. `node`: its name now, or the one under which the incident began before it was replaced."""
         query = sa.select(incidents).order_by(incidents.c.opened_at.desc(), incidents.c.id).limit(limit)
         if open_only:
             query = query.where(incidents.c.open)
         if cluster is not None:
             query = query.where(incidents.c.cluster == cluster)
         if node is not None:
-            query = query.where(incidents.c.node == node)
+            began = incidents.c.view["workflow_id"].as_string().endswith(f"/{node}", autoescape=True)
+            query = query.where(sa.or_(incidents.c.node == node, began))
         with self._db.reading() as connection:
             return [_view(row) for row in connection.execute(query)]
 
@@ -326,7 +338,8 @@ def _upsert(connection: Connection, view: IncidentView) -> bool:
 
 def _view(row: sa.Row[tuple[object, ...]]) -> IncidentView:
     view = IncidentView.model_validate(row.view)
-    return view.model_copy(update={"step": row.step, "due_at": row.due_at})
+    went_on = {} if row.state == view.state else {"state": State(row.state), "waiting_for": ""}
+    return view.model_copy(update={"step": row.step, "due_at": row.due_at, **went_on})
 
 
 def _past(row: sa.Row[tuple[object, ...]]) -> PastIncident:

@@ -82,7 +82,7 @@ def test_an_end_stands_whatever_revision_comes_after(ledger: Ledger) -> None:
 
 def test_incidents_are_found_by_what_people_ask(ledger: Ledger) -> None:
     ledger.upsert_incident(incident("old", T0))
-    ledger.upsert_incident(incident("new", T0 + DAY, node="n2"))
+    ledger.upsert_incident(incident("new", T0 + DAY, node="n2", workflow_id="node/c/n2"))
     ledger.upsert_incident(incident("over", T0, end=End.RETURNED, state=State.ENDED))
     assert [v.id for v in ledger.incidents()] == ["new", "old"]
     assert [v.id for v in ledger.incidents(limit=1)] == ["new"]
@@ -100,6 +100,33 @@ def test_a_step_beyond_its_time_is_overdue(ledger: Ledger) -> None:
     assert (stuck.id, stuck.step) == ("i1", "act")
     ledger.begin_step(StepKey(incident="i1", step="wait"), "wait", None)
     assert ledger.overdue(T0 + DAY) == []
+
+
+def test_a_step_says_what_the_incident_does_until_its_row_is_written_anew(ledger: Ledger) -> None:
+    ledger.upsert_incident(incident(state=State.WAITING_APPROVAL, waiting_for="approval a1"))
+    ledger.begin_step(StepKey(incident="i1", step="notify"), "notify", None)
+    assert [(v.state, v.waiting_for) for v in ledger.incidents()] == [(State.WAITING_APPROVAL, "approval a1")]
+    ledger.begin_step(StepKey(incident="i1", step="evacuate"), "evacuate", None, state=State.EVACUATING)
+    ledger.begin_step(StepKey(incident="i1", step="notify"), "notify", None)
+    assert [(v.state, v.waiting_for) for v in ledger.incidents()] == [(State.EVACUATING, "")]
+    ledger.upsert_incident(incident(rev=2, state=State.HELD, waiting_for="ada"))
+    assert [(v.state, v.waiting_for) for v in ledger.incidents()] == [(State.HELD, "ada")]
+
+
+def test_no_late_step_changes_an_ended_incident(ledger: Ledger) -> None:
+    ended = incident(state=State.ENDED, end=End.RETURNED)
+    ledger.upsert_incident(ended)
+    ledger.begin_step(StepKey(incident="i1", step="verify"), "verify", T0, state=State.VERIFYING)
+    assert ledger.incident("i1") == ended
+
+
+def test_an_incident_is_found_by_the_name_its_node_had(ledger: Ledger) -> None:
+    """A replaced node has gone, and its incident bears the successor's name; people ask for the one they know."""
+    ledger.upsert_incident(incident(node="n2", workflow_id="node/c/n1"))
+    ledger.upsert_incident(incident("other", node="n11", workflow_id="node/c/n11"))
+    assert [v.id for v in ledger.incidents(node="n1")] == ["i1"]
+    assert [v.id for v in ledger.incidents(node="n2")] == ["i1"]
+    assert ledger.incidents(node="_1") == []
 
 
 def test_the_first_step_may_bring_the_incident_along(ledger: Ledger) -> None:
