@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from temporalio.api.history.v1 import HistoryEvent
@@ -94,9 +93,22 @@ def _key(key: dict[str, Any]) -> tuple[str, int]:
 # -- nothing left behind ---------------------------------------------------------------------------------------
 
 
-def left_behind(up: Running) -> list[str]:
+def contradictions(up: Running) -> list[str]:
+    """Steps of which two attempts ended, one well and the other not."""
+    problems = []
+    for key in up.stores.ledger.flagged():
+        lines = [line for line in up.stores.ledger.lines(key.incident) if line.key == key and line.kind == "step"]
+        ends = {line.text.split(": ")[1] for line in lines}
+        if not lines or not ends <= {"done", "already"}:
+            problems.append(f"two things were said under {key}: {[line.text for line in lines]}")
+    return problems
+
+
+def left_behind(up: Running, *, alike: bool = True) -> list[str]:
+    """`alike`: whatever was said under one key was said in the same words."""
     stores = up.stores
-    problems = [f"two things were said under {key}" for key in stores.ledger.flagged()]
+    said_twice = [f"two things were said under {key}" for key in stores.ledger.flagged()]
+    problems = said_twice if alike else contradictions(up)
     problems += [f"{lease.incident} still holds a lease" for lease in stores.guard.leases()]
     problems += [f"approval {view.id} is still pending" for view in stores.ledger.approvals(pending_only=True)]
     for view in stores.ledger.approvals(pending_only=False, limit=10_000):
@@ -143,11 +155,7 @@ def resumptions(up: Running, killed: dict[int, float]) -> list[Resumed]:
 
 
 def killed_at_cells(up: Running) -> dict[int, float]:
-    found = {}
-    for index in up.reached():
-        hit = Path(f"{up.kill_plan}.{index}.hit")
-        found[int(hit.read_text())] = hit.stat().st_mtime
-    return found
+    return dict(up.hit(index) for index in up.reached())
 
 
 def table(resumed: Sequence[Resumed]) -> str:

@@ -233,6 +233,11 @@ class Running:
     def reached(self) -> set[int]:
         return hits(self.kill_plan)
 
+    def hit(self, cell: int) -> tuple[int, float]:
+        """Which process was killed at a cell that was reached, and when; process 0 while it is being written."""
+        file = Path(f"{self.kill_plan}.{cell}.hit")
+        return int(file.read_text() or 0), file.stat().st_mtime
+
     @property
     def steps_file(self) -> Path:
         return self.path / "steps.jsonl"
