@@ -107,7 +107,7 @@ bench: setup  ## Runs every benchmark (BENCH="name ..." for some); each prints a
 .PHONY: lock
 lock: setup  ## Resolves pyproject.toml anew, for every platform, with hashes (LOCK="--upgrade" takes newer versions)
 	@$(COMPILE) $(LOCK) --all-extras --output-file requirements.lock pyproject.toml
-	@$(COMPILE) --constraints requirements.lock --extra kubernetes --output-file deploy/requirements.lock pyproject.toml
+	@$(COMPILE) --constraints requirements.lock --extra kubernetes --extra senders --extra aws --output-file deploy/requirements.lock pyproject.toml
 	@echo hatchling | $(COMPILE) --constraints requirements.lock --output-file deploy/build.lock -
 
 .PHONY: clean
