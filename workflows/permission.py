@@ -126,6 +126,9 @@ class Permission:
                     self.standing.latch(f"approval {approval} gave no answer", "expiry")
                 raise Again
         result = run.decisions[approval]
+        if run.first_time(f"decided {approval}"):
+            by = f" by {' and '.join(result.by)}" if result.by else ""
+            run.note("vote", result.decided_at, f"{approval} {result.state}{by}: {result.reason}")
         if result.state is ApprovalState.WITHDRAWN or (
             result.state is ApprovalState.APPROVED and result.covers.get(run.incident) != plan.hash
         ):

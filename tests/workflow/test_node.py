@@ -418,11 +418,13 @@ async def test_a_question_left_is_asked_anew_and_not_taken_for_a_no(start: Start
         id=second.id,
         state=ApprovalState.APPROVED,
         by=("bob",),
+        reason="go on",
         decided_at=datetime.now(UTC),
         covers={second.waiter.incident: second.waiter.plan_hash},
     )
     await handle.signal(NodeWorkflow.decided, Decided(result=result))
     assert await handle.result() == "returned"
+    assert [line.text for line in script.lines if line.kind == "vote"] == [f"{second.id} approved by bob: go on"]
     assert not [line for line in script.lines if line.kind == "latch"]
 
 
