@@ -39,7 +39,8 @@ def parse(files: Files, source: Source = None, headers: Headers = None, exit_cod
             parsed = read(source, read_payload(file, headers, exit_code))
         except (ParseError, Failed) as error:
             refused = True
-            print(f"{file}: {plain(error)}", file=sys.stderr)
+            # What can't be read says its name itself.
+            print(plain(error if isinstance(error, Failed) else f"{file}: {error}"), file=sys.stderr)
             continue
         for event in parsed.events:
             print(json.dumps(normal_form(event), ensure_ascii=False))

@@ -14,6 +14,8 @@ Incident = Annotated[str, typer.Argument(help="Incident id, or the name of its n
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Kept in the ledger, shown to the others.")]
 Needed = Annotated[str, typer.Option("--reason", "-r", prompt=True, help="Kept in the ledger, shown to the others.")]
 
+LONGEST_HOLD_S = 7 * 86_400
+
 
 def register(app: typer.Typer) -> None:
     for command in (
@@ -194,6 +196,8 @@ def breakers(
     api = _api()
     if close is not None:
         cluster, _, cause = close.partition("/")
+        if not cause:
+            raise Failed(f"{close}: is no breaker; write CLUSTER/CAUSE as `medevac breakers` lists them", 2)
         print(plain(api.post("/v1/fences/breakers/close", {"cluster": cluster, "cause": cause})["answer"]))
         return
     listed = api.get("/v1/fences/breakers")
@@ -239,7 +243,7 @@ def _vote(approval: str, verdict: str, reason: str, sure: bool) -> None:
     view = api.get(f"/v1/approvals/{part(approval)}")
     print(plain(f"{view['title']}  [{view['state']}]"))
     for waiter in view["waiters"]:
-        print(plain(f"  {waiter['cluster']}/{waiter['node']}: {waiter['text']}"))
+        print(plain(f"  {waiter['text']}"))
         for lost in waiter["destroys"]:
             print(plain(f"    destroys {lost}"))
     if not sure and not typer.confirm(f"{verdict}?"):
@@ -259,4 +263,7 @@ def _seconds(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", text.strip())
     if not match:
         raise Failed(f"{text}: is no duration; write 30m, 4h or 2d", 2)
-    return float(match[1]) * {"s": 1, "m": 60, "h": 3_600, "d": 86_400}[match[2]]
+    length = float(match[1]) * {"s": 1, "m": 60, "h": 3_600, "d": 86_400}[match[2]]
+    if not 0 < length <= LONGEST_HOLD_S:
+        raise Failed(f"{text}: a hold lasts up to 7d; repeat it when it ends", 2)
+    return length

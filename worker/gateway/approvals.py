@@ -74,7 +74,7 @@ async def approval(approval: str, served: Served, person: SignedIn) -> ApprovalV
 async def _view(served: Services, approval: str) -> ApprovalView:
     view = await served.threads.run(served.stores.ledger.approval, approval)
     if view is None:
-        raise Problem(404, f"no approval is called {approval[:100]}; `GET /v1/approvals` lists the pending ones")
+        raise Problem(404, f"no approval is called {approval[:100]}; `medevac approvals` lists those that wait")
     return view
 
 

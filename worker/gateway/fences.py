@@ -7,12 +7,15 @@ from datetime import datetime
 from fastapi import APIRouter
 from pydantic import Field, field_validator
 
+from activities.ports import Unreadable
+from activities.storage.policies import NoPolicy
 from medevac.fleet.fence import Fence, check_scope
 from medevac.model import Model
 from worker.gateway.errors import Problem
 from worker.gateway.incidents import Answer
 from worker.gateway.people import Right
-from worker.gateway.services import Served, SignedIn
+from worker.gateway.services import Served, Services, SignedIn
+from worker.intake.inventory import Found
 
 router = APIRouter(prefix="/v1/fences", tags=["fences"])
 
@@ -46,7 +49,32 @@ async def freeze(order: Freeze, served: Served, person: SignedIn) -> Answer:
     await served.threads.run(
         served.stores.fences.freeze, order.scope, person.id, order.reason, marks=order.marks, at=served.now()
     )
-    return Answer(answer=f"{order.scope} is frozen by {person.id}: {order.reason}")
+    doubt = await served.threads.run(_fits_nothing, served, order.scope)
+    return Answer(answer=f"{order.scope} is frozen by {person.id}: {order.reason}{doubt}")
+
+
+def _fits_nothing(served: Services, scope: str) -> str:
+    """A freeze stands whatever it names, but a mistyped one holds nobody, and that must be said at once."""
+    try:
+        fits = _names_something(served, scope)
+    except (NoPolicy, Unreadable):
+        return ""
+    return "" if fits else ". BUT nothing here is called that, so it may hold nobody: mind the spelling"
+
+
+def _names_something(served: Services, scope: str) -> bool:
+    match scope.split("/", 2):
+        case ["cluster", cluster]:
+            return cluster in {one.name for one in served.registry.clusters()}
+        case ["provider", provider]:
+            return provider in {one.name for one in served.registry.providers()}
+        case ["pool", cluster, name]:
+            pool = served.stores.policies.active().policy.pools.get(name)
+            return pool is not None and cluster in pool.clusters
+        case ["node", cluster, name]:
+            found = served.inventory.resolve(name, cluster, {cluster})
+            return isinstance(found, Found) and found.node.name == name
+    return True
 
 
 @router.post("/thaw", summary="Lift a freeze")

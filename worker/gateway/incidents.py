@@ -109,7 +109,7 @@ async def incident(incident: str, served: Served, person: SignedIn) -> Incident:
 async def _view(served: Services, incident: str) -> IncidentView:
     view = await served.threads.run(served.stores.ledger.incident, incident)
     if view is None:
-        raise Problem(404, f"no incident is called {incident[:100]}; `GET /v1/incidents?open=false` lists them")
+        raise Problem(404, f"no incident is called {incident[:100]}; `medevac incidents --all` lists them")
     return view
 
 

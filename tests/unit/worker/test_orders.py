@@ -179,6 +179,21 @@ async def test_an_empty_or_unknown_scope_is_an_error_never_all(client: httpx.Asy
     assert list(stores.fences.active()) == []
 
 
+async def test_a_freeze_that_holds_nobody_stands_and_says_so(client: httpx.AsyncClient, node: Node) -> None:
+    for scope in (
+        "all",
+        "cluster/sim-a",
+        f"provider/{node.machine.provider}",
+        f"node/sim-a/{node.name}",
+        "pool/sim-a/train",
+    ):
+        answer = await client.post("/v1/fences/freeze", json={"scope": scope, "reason": "x"}, headers=VERA)
+        assert "BUT" not in answer.json()["answer"], scope
+    for scope in ("cluster/sim-z", "provider/skyl1ne", "node/sim-a/gpu-x", "node/sim-z/gpu-x", "pool/sim-a/trian"):
+        answer = await client.post("/v1/fences/freeze", json={"scope": scope, "reason": "x"}, headers=VERA)
+        assert (answer.status_code, "BUT nothing here is called that" in answer.json()["answer"]) == (200, True), scope
+
+
 async def test_what_was_out_before_is_listed_and_adopted_without_a_step(
     client: httpx.AsyncClient, engine: StubEngine, world: World, stores: Stores, node: Node
 ) -> None:
