@@ -17,8 +17,8 @@ from rich.text import Text
 
 WAITS = ("handed_over", "observed")
 SHOWN_LINES = 4
-UNTOLD = ("intent",)
-"""Lines that only make an effect once-only."""
+UNTOLD = ("intent", "vote")
+"""Lines that only make an effect once-only, and what the demo's own people say as they do it."""
 GOOD = ("returned", "replaced", "disposed")
 
 

@@ -98,6 +98,10 @@ class Database:
     def check(self) -> None:
         """Raises `SchemaError` if the schema isn't at head, `Unreadable` if it can't be read."""
         head = ScriptDirectory.from_config(_alembic()).get_current_head()
+        file = self.engine.url.database
+        if self.dialect == "sqlite" and file not in (None, "", ":memory:") and not Path(file).exists():
+            # Asking would create it: an empty ledger where somebody only looked.
+            raise SchemaError(f"{self.name} has no ledger yet; run `medevac setup`")
         with self.reading() as connection:
             found = MigrationContext.configure(connection).get_current_revision()
         if found == head:

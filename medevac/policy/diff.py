@@ -15,6 +15,7 @@ from medevac.faults.classes import FaultClass
 from medevac.model import Model
 from medevac.policy.active import PolicyVersion
 from medevac.policy.bounds import Path
+from medevac.policy.durations import seconds, words
 from medevac.policy.judging import LADDER_OF, Verdict, verdict
 from medevac.policy.ladders import LadderStep
 from medevac.policy.plan import Drain, Mode
@@ -361,7 +362,20 @@ def _plain(old: Policy, new: Policy) -> Iterator[PolicyChange]:
             continue
         way = NEVER if path.startswith("audiences") else SETTINGS.get(path, ANY)
         up = way == ANY or (way == UP and now > was) or (way == DOWN and now < was)
-        yield _change(path, was, now, up, f"{path}: {was} → {now}")
+        yield _change(path, was, now, up, f"{path}: {_written(path, was)} → {_written(path, now)}")
+
+
+_SPANS = ("drains.", "watch", "notice_margin", "verify", "probation", "quiet", "approval_expires", "attempts.window")
+
+
+def _written(path: str, value: Any) -> str:
+    """As the file's author would write it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, (int, float)) or not (path.startswith(_SPANS) or path.endswith("_s")):
+        return str(value)
+    said = words(value)
+    return said if seconds(said.replace("min", "m")) == value else f"{value:g} s"
 
 
 _OWN = ("pools", "rules", "ladders", "auto", "who_may", "thresholds")

@@ -146,3 +146,10 @@ def test_an_unreachable_folder_is_unreadable(tmp_path: Path) -> None:
 def test_databases_that_cannot_hold_a_ledger_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"sqlite|postgresql"):
         Database(url)
+
+
+def test_looking_for_a_ledger_makes_none(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.sqlite"
+    with pytest.raises(SchemaError, match="no ledger yet; run `medevac setup`"):
+        Database(f"sqlite:///{file}").check()
+    assert not file.exists()

@@ -172,6 +172,13 @@ def test_a_narrowing_applies_at_once(name: str) -> None:
     assert not any(change.widening for change in found), [change.text for change in found]
 
 
+def test_lengths_of_time_read_as_they_are_written() -> None:
+    before = rich()
+    for path, to, said in (("soon", 900, "10 min → 15 min"), ("soon", 605, "10 min → 605 s")):
+        [change] = changes(before, edited(put("drains", path, to=to), before))
+        assert change.text == f"drains.{path}: {said}"
+
+
 @given(st.lists(st.sampled_from(sorted(NARROWER)), max_size=6, unique=True))
 @settings(max_examples=60, derandomize=True, deadline=None)
 def test_tightenings_together_never_widen(names: list[str]) -> None:
