@@ -17,6 +17,7 @@ from typing import Any
 
 import hcl2
 import pytest
+from moto.events.models import EventPattern
 from ruamel.yaml import YAML
 
 from medevac.events.event import Kind
@@ -29,7 +30,7 @@ from medevac.policy.loading import load, preset
 from medevac.policy.routing import Route, classified, route
 from tests.deploy.compose import ROOT
 from tests.deploy.servers import free_port, wait_until
-from worker.config import Sender
+from worker.config import Poller, Queue, Sender
 
 SENDERS = ROOT / "deploy" / "senders"
 PROMETHEUS = SENDERS / "prometheus"
@@ -350,6 +351,7 @@ def test_what_a_log_shipper_sends_is_read_with_node_cluster_and_boot(shipped: An
 # --- AWS -------------------------------------------------------------------------------------------------------------
 
 TERRAFORM = SENDERS / "terraform"
+CONSUMER = ROOT / "worker" / "intake" / "sqs.py"
 PATTERNS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in TERRAFORM.glob("patterns/*.json")}
 INSTANCE = "i-0a1b2c3d4e5f60718"
 
@@ -401,11 +403,7 @@ UNWANTED = [
 
 
 def matches(pattern: dict[str, Any], event: dict[str, Any]) -> bool:
-    """EventBridge's rule for patterns of plain values: every field there, with one of the values."""
-    return all(
-        matches(wanted, event.get(field, {})) if isinstance(wanted, dict) else event.get(field) in wanted
-        for field, wanted in pattern.items()
-    )
+    return bool(EventPattern.load(json.dumps(pattern)).matches_event(event))
 
 
 @pytest.mark.parametrize(("pattern", "event"), AWS_EVENTS, ids=lambda v: v["detail-type"] if isinstance(v, dict) else v)
@@ -447,10 +445,10 @@ def test_the_queue_loses_nothing_and_lets_nobody_else_write() -> None:
     assert re.findall(r"[a-z]+:[A-Za-z*]+", str(allowed[0]["actions"])) == ["sqs:SendMessage"]
     assert {"aws:SourceArn", "aws:SourceAccount"} <= set(re.findall(r"aws:\w+", str(allowed[0]["condition"])))
     (consumer,) = data["aws_iam_policy_document", "consumer"]["statement"]
-    assert set(re.findall(r"sqs:[A-Za-z*]+", str(consumer["actions"]))) == {
-        "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes",
-        "sqs:GetQueueUrl",
-    }  # fmt: skip
+    calls = re.findall(r'"((?:receive|delete|change|get|list|send|purge)_[a-z_]+)"', CONSUMER.read_text("utf-8"))
+    assert calls
+    needed = {f"sqs:{call.title().replace('_', '')}" for call in calls}
+    assert set(re.findall(r"sqs:[A-Za-z*]+", str(consumer["actions"]))) == needed, "what the consumer calls, no more"
     assert "aws_sqs_queue.events.arn" in str(consumer["resources"])
 
 
@@ -466,7 +464,9 @@ def test_the_page_names_every_source_and_every_carrier() -> None:
 
 
 def test_the_pages_configuration_is_one_that_loads() -> None:
-    shown = [YAML(typ="safe").load(block) for block in re.findall(r"```yaml\n(senders:.*?)```", PAGE, re.DOTALL)]
-    assert len(shown) == 2
-    for sender in (Sender.model_validate(one) for block in shown for one in block["senders"]):
-        assert set(sender.sources) <= set(sources())
+    blocks = re.findall(r"```yaml\n((?:senders|queues):.*?)```", PAGE, re.DOTALL)
+    shown = [(key, one) for block in blocks for key, of in YAML(typ="safe").load(block).items() for one in of]
+    assert {key for key, _ in shown} == {"senders", "queues", "pollers"}
+    for key, one in shown:
+        found = {"senders": Sender, "queues": Queue, "pollers": Poller}[key].model_validate(one)
+        assert set(found.sources if isinstance(found, Sender) else (found.source,)) <= set(sources())

@@ -15,8 +15,8 @@ data "aws_caller_identity" "current" {}
 resource "aws_sqs_queue" "events" {
   name                       = "${var.name}-events"
   message_retention_seconds  = 345600 # 4 days
-  visibility_timeout_seconds = 120    # renewed while a message is worked on
-  receive_wait_time_seconds  = 20
+  visibility_timeout_seconds = 120    # the consumer asks for its own, and renews it while it works
+  receive_wait_time_seconds  = 10
   sqs_managed_sse_enabled    = true
   redrive_policy = jsonencode({
     deadLetterTargetArn = aws_sqs_queue.dead.arn
@@ -118,13 +118,7 @@ resource "aws_sqs_queue_policy" "dead" {
 # What medevac's consumer needs, and no more: it neither sends nor purges, and leaves the dead-letter queue to people.
 data "aws_iam_policy_document" "consumer" {
   statement {
-    actions = [
-      "sqs:ReceiveMessage",
-      "sqs:DeleteMessage",
-      "sqs:ChangeMessageVisibility",
-      "sqs:GetQueueAttributes",
-      "sqs:GetQueueUrl",
-    ]
+    actions   = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"]
     resources = [aws_sqs_queue.events.arn]
   }
 }

@@ -17,9 +17,9 @@ variable "consumer_role_names" {
 }
 
 variable "max_receives" {
-  description = "Deliveries of a message before it goes to the dead-letter queue. medevac deletes a message only when all of it is held, so a ledger that is down for a while uses these up; together with the visibility time-out this is the outage that is survived without the dead-letter queue."
+  description = "Receives of a message before SQS itself puts it aside. medevac keeps what it can't read among its own dead letters, so this is only for an outage: it offers a message again after 2 minutes at most, and 1000 of those outlast a day."
   type        = number
-  default     = 20
+  default     = 1000
 }
 
 variable "tags" {
