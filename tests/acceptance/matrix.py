@@ -77,7 +77,9 @@ ON_A_NODE = (
     *cells(("notice", "evict", "check"), BEFORE, AFTER),
     *cells(("plan", "acquire", "evacuate", "prove", "verify", "record"), BEGIN, END),
 )
-TICKETS = cells(("ticket",), BEFORE, AFTER, BEGIN, END)
+TICKETS = cells(("ticket",), END, AFTER, BEGIN, BEFORE)
+"""One an incident, and the slowest last: a ticket that may have been sent is searched for until its time is nearly
+over, and then no other kill should come."""
 QUESTIONS = cells(("ask",), BEGIN, END)
 ELSEWHERE = (*cells(("chat",), BEFORE, AFTER), *cells(("notify", "release"), BEGIN, END))
 
@@ -89,9 +91,9 @@ def cases() -> list[Case]:
         for flow, verb in VERBS
         for cell in (*cells((verb.value,), BEFORE, AFTER), *cells(("act",), BEGIN, END))
     ]
-    found += [Case(ASKED, ()), Case(ASKED, ()), Case(TICKETED, ()), Case(TICKETED, ())]
-    # By turns, so that no kind of incident is alone; backwards, so that those with the longest search come first.
-    found = [found[i] for start in range(4) for i in range(start, len(found), 4)][::-1]
+    found += [Case(ASKED, ()), Case(ASKED, ()), *(Case(TICKETED, ()) for _ in TICKETS)]
+    # By turns, so that no kind of incident is alone.
+    found = [found[i] for start in range(4) for i in range(start, len(found), 4)]
     drains = [i for i, case in enumerate(found) if case.flow in (RESET, REBOOTED, REINSTALLED, ASKED)]
     for i, cell in zip(cycle(drains), ON_A_NODE, strict=False):
         found[i] = Case(found[i].flow, (*found[i].cells, cell))
@@ -103,7 +105,7 @@ def _with_nameless(found: Sequence[Case]) -> Iterator[Case]:
     for i, case in enumerate(found):
         anywhere: tuple[Cell | None, ...] = (next(elsewhere, None),) if i % 4 == 0 else ()
         if case.flow is TICKETED:
-            anywhere += (next(tickets), next(tickets))
+            anywhere += (next(tickets),)
         if case.flow is ASKED:
             anywhere += (next(questions),)
         yield Case(case.flow, case.cells, tuple(cell for cell in anywhere if cell is not None))
