@@ -265,7 +265,7 @@ class Remediation:
         if step.outcome.ok:
             run.absorb(workflow.now())
             since = run.remedy.proved_at if run.remedy else not_before
-            run.faults = run.faults.prove(plan.covers, boot_id, workflow.now(), since=since)
+            run.faults = run.faults.prove(plan.covers, boot_id, workflow.now(), since=since, about=plan.faults)
             left = [f.code for f in run.faults.faults if f.fault_class.repairable]
             run.failed = f"still open after the repair: {', '.join(left)}" if left else ""
             run.changed = run.worse = bool(left)

@@ -262,18 +262,25 @@ class FaultSet(Model):
         return min((at for f in self.faults if (at := f.settles_at(dwell_s)) is not None), default=None)
 
     def prove(
-        self, covers: Collection[Covers], boot_id: str | None, at: datetime, *, since: datetime | None = None
+        self,
+        covers: Collection[Covers],
+        boot_id: str | None,
+        at: datetime,
+        *,
+        since: datetime | None = None,
+        about: Collection[str] = (),
     ) -> FaultSet:
         """A check that is newer than the remedy has passed: without the faults that it covers.
 
+        `about`: codes that the check was chosen for. Of those without covers of their own a policy's rule said
+        what proves them gone, and the planner had the check cover it.
         `since`: when the remedy was proved. A fault that was truly stated after it stays open, for the check may
         have been too early to see it. What never was the node's fault doesn't outlive its repair.
         """
         kept = tuple(
             f
             for f in self.faults
-            if f.last_seen > (since or at)
-            or (f.fault_class.repairable and not (f.covers and set(covers).issuperset(f.covers)))
+            if f.last_seen > (since or at) or (f.fault_class.repairable and not _proves(covers, f, about))
         )
         proof = Proof(covers=tuple(sorted(covers)), boot_id=boot_id, at=at, since=since)
         return FaultSet(faults=kept, proofs=(*self.proofs, proof)[-MAX_PROOFS:])
@@ -296,6 +303,12 @@ class FaultSet(Model):
         if both is None or self.get("xid/64") is None or both.note == "48 with 64":
             return self
         return self._replaced({"xid/48": both.model_copy(update={"note": "48 with 64"})})
+
+
+def _proves(covers: Collection[Covers], fault: OpenFault, about: Collection[str]) -> bool:
+    if not fault.covers:
+        return bool(covers) and fault.code in about
+    return set(covers).issuperset(fault.covers)
 
 
 _EXPECTED = (Change.EXPECTED, "a symptom of the step that runs")

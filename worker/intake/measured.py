@@ -6,6 +6,7 @@ from datetime import datetime
 
 from activities.storage.dwells import Dwells, State
 from medevac.events.event import HealthEvent, Kind
+from medevac.faults.catalogue import classify
 from medevac.faults.threshold import Dwell, Threshold, judge
 from medevac.policy.policy import Policy
 
@@ -27,7 +28,8 @@ def judge_all(
 
         key = f"{threshold.name}>{threshold.above:g}:{threshold.fault}"
         if (outcome := dwells.update(cluster, node, entity, key, step)) is not None:
-            said.append(outcome)
+            # Its row says what proves it gone; the class is the threshold's, where that is the worse.
+            said.append(classify(outcome))
     return min(
         said, key=lambda e: (e.kind is Kind.RECOVERED, e.fault_class.rank if e.fault_class else 99), default=None
     )

@@ -265,6 +265,15 @@ def test_a_check_removes_what_it_covers_and_nothing_else() -> None:
     assert after.prove({Covers.LINK}, "b2", at(901)).codes == ()
 
 
+def test_what_only_a_rule_says_how_to_prove_goes_by_the_plan_that_it_was_checked_for() -> None:
+    faults = hear((0, said("xid/9", covers=(), fault_class=FaultClass.CRITICAL)))
+    assert faults.faults[0].covers == ()
+    assert faults.prove({Covers.COMPUTE}, "b2", at(900)).codes == ("xid/9",)
+    assert faults.prove({Covers.COMPUTE}, "b2", at(900), about=["xid/79"]).codes == ("xid/9",)
+    assert faults.prove(set(), "b2", at(900), about=["xid/9"]).codes == ("xid/9",)
+    assert faults.prove({Covers.COMPUTE}, "b2", at(900), about=["xid/9"]).codes == ()
+
+
 def test_half_a_cover_is_no_proof() -> None:
     assert hear((0, said("xid/79"))).prove({Covers.BUS}, "b2", at(900)).codes == ("xid/79",)
 

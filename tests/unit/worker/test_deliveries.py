@@ -250,6 +250,7 @@ async def test_a_threshold_turns_measurements_into_one_fault(
     assert engine.reported == []
     assert (await deliver(client, sample(91, 2))).json()["parts"][0]["outcome"] == "accepted"
     assert [event.fault for _, _, event in engine.reported] == ["thermal/gpu-temp"]
+    assert engine.reported[0][2].covers, "a check can prove it gone"
 
 
 async def test_the_cloudevents_handshake_is_granted_to_the_asking_origin(client: httpx.AsyncClient) -> None:
