@@ -286,6 +286,17 @@ def test_a_replacement_is_proved_by_a_ready_successor_and_a_gone_machine(
     assert history.succeeds.incident == INCIDENT
 
 
+def test_a_successor_is_searched_before_another_is_asked_for(house: House, machines: MachineActivities) -> None:
+    """The first request's answer was lost, and its step gave up: the machine comes all the same, and costs money."""
+    node = house.marked(house.busy_node("skyline"))
+    first, again = house.act_request(node, Verb.REQUEST), house.act_request(node, Verb.REQUEST, n=2)
+    assert run(machines.act, first).outcome is Outcome.DONE
+    assert run(machines.prove, prove_request(house, first)).outcome is Outcome.DONE
+    assert run(machines.act, again).outcome is Outcome.ALREADY
+    assert calls(house, Effect.REQUEST) == 1
+    assert run(machines.prove, prove_request(house, again)).outcome is Outcome.DONE
+
+
 def test_a_machine_that_never_boots_says_what_was_seen(house: House, machines: MachineActivities) -> None:
     node = house.busy_node()
     house.world.inject(node.name, "xid/79", behaviour=Behaviour(never_boots=True), covers=(), cure=())
