@@ -16,7 +16,7 @@ from activities.deadline import MARGIN_S, deadline
 from activities.drain import NOW_GRACE_S, Times, leaving, next_tier
 from activities.failures import Refused, redact
 from activities.heartbeat import Cancelled, Pulse
-from activities.ports import Cluster, Eviction, NotSent, Pod, Unreadable
+from activities.ports import Cluster, Eviction, HasVolumes, NotSent, Pod, Unreadable
 from activities.precondition import Look, RecentLook
 from activities.registry import Registry
 from medevac.fleet.node import Workload
@@ -71,6 +71,8 @@ class _Evacuation:
     """Why a pod was not evicted the last time, by UID."""
     next_try: dict[str, float] = field(default_factory=dict)
     left: list[Pod] = field(default_factory=list)
+    attached: list[str] = field(default_factory=list)
+    """Volumes of pods that have left: until they are detached, nobody else can write to them safely."""
 
     def run(self) -> StepResult:
         pre, times = self.request.pre, self.times
@@ -89,17 +91,19 @@ class _Evacuation:
             working = True
             try:
                 self.left = leaving(self.cluster.pods(pre.node))
+                self.attached = self._volumes() if not self.left else []
                 trouble = ""
-                if not self.left:
+                if not self.left and not self.attached:
                     empty_since = empty_since or time.monotonic()
                     if time.monotonic() - empty_since >= times.settle_s:
                         return self._emptied()
                 else:
                     empty_since = None
+                if self.left:
                     working = self._evict_those_whose_turn_it_is(recent)
             except Unreadable as error:
                 empty_since, trouble = None, f"cluster {pre.cluster} can't be read: {redact(str(error))}"
-            if (self.left or trouble) and (ended := self._time_is_over(trouble)):
+            if (self.left or self.attached or trouble) and (ended := self._time_is_over(trouble)):
                 return ended
             self.pulse.wait(min(times.poll_s(working=working), times.settle_s))
 
@@ -109,6 +113,9 @@ class _Evacuation:
             self.cluster.notice(self.request.pre.node, self.times.start + timedelta(seconds=self.times.drain_s))
         except (NotSent, Unreadable) as error:
             activity.logger.warning("notice could not be given: %s", redact(str(error)))
+
+    def _volumes(self) -> list[str]:
+        return self.cluster.attachments(self.request.pre.node) if isinstance(self.cluster, HasVolumes) else []
 
     def _evict_those_whose_turn_it_is(self, recent: RecentLook) -> bool:
         """True while something is on its way; False when all are being waited for."""
@@ -163,6 +170,9 @@ class _Evacuation:
             return None
         if trouble:
             return self.end(Outcome.TIMED_OUT, trouble) if now >= self.times.end else None
+        if not self.left:
+            said = f"volumes are still attached: {', '.join(self.attached[:LISTED])}"
+            return self.end(Outcome.TIMED_OUT, said) if now >= self.times.end else None
         turn = next_tier(self.left)
         going = [pod for pod in turn if pod.terminating or pod.uid in self.sent]
         staying = [pod for pod in turn if pod not in going]
@@ -171,9 +181,9 @@ class _Evacuation:
             return None
         if not staying:
             return self.end(Outcome.TIMED_OUT, f"still terminating at the deadline: {_names(going)}")
-        budgets = sorted({pod.budget or "?" for pod in staying if "budget" in self.refusals.get(pod.uid, "")})
-        if budgets:
-            held = [pod for pod in staying if "budget" in self.refusals.get(pod.uid, "")]
+        held = [pod for pod in staying if "budget" in self.refusals.get(pod.uid, "")]
+        if held:
+            budgets = sorted({f"{p.budget or '?'}{f' of {p.budget_owner}' if p.budget_owner else ''}" for p in held})
             return self.end(
                 Outcome.BLOCKED,
                 f"disruption budgets refuse at the deadline: {_names(held)}",

@@ -59,7 +59,9 @@ class Pod(Model):
     tolerates_mark: bool = False
     """Daemons that may stay."""
     budget: str | None = None
-    """`namespace/name` of the disruption budget that guards it."""
+    """`namespace/name` of the disruption budget that guards it; all of them, where there are several."""
+    budget_owner: str = ""
+    """Whom to ask about it, where the cluster says so."""
     priority: int = 0
     grace_s: float | None = None
     """What the pod itself asks for to end well, where the cluster says so."""
@@ -106,6 +108,15 @@ class Cluster(Protocol):
 
     def delete(self, pod: Pod, grace_s: float) -> Eviction:
         """Deletion, which bypasses budgets; only where the plan says so."""
+        ...
+
+
+@runtime_checkable
+class HasVolumes(Protocol):
+    """A cluster that attaches volumes to its nodes."""
+
+    def attachments(self, node: str) -> list[str]:
+        """Volumes that are still attached though the pods that used them have left. Raises `Unreadable`."""
         ...
 
 

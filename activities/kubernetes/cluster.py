@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from activities.kubernetes import eviction, marking, nodes, pods, rights, saying, workloads
+from activities.kubernetes import eviction, marking, nodes, pods, rights, saying, volumes, workloads
 from activities.kubernetes.client import MERGE, Client, Object, url
 from activities.kubernetes.names import EVACUATE_BY
 from activities.kubernetes.options import Options
@@ -52,6 +52,11 @@ class KubernetesCluster:
         return sorted(
             (pods.read(pod, self._workload(pod), guards, self.options) for pod in found), key=lambda pod: pod.uid
         )
+
+    def attachments(self, node: str) -> list[str]:
+        if not self.options.wait_for_volumes:
+            return []
+        return volumes.attached(self._client, node)
 
     def _workload(self, pod: Object) -> str:
         if pods.daemon_like(pod):

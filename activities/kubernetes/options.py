@@ -52,5 +52,7 @@ class Options(Model):
     """Scheme of the nodes' providerID (`aws`, `gce`, …): name of the configured provider, where they differ."""
     provider: str = ""
     """Of nodes without a providerID (bare metal)."""
+    wait_for_volumes: bool = True
+    """A drain ends only when the volumes of the pods that left are detached, as their next users need it."""
     last: tuple[str, ...] = ()
     """Namespaces whose pods leave last, such as storage and monitoring."""

@@ -47,6 +47,7 @@ def read(pod: Object, workload: str, guards: Mapping[str, list[Object]], options
         terminating="deletionTimestamp" in meta,
         tolerates_mark=MIRROR in notes(pod) or (daemon and tolerates_mark(pod)),
         budget=", ".join(sorted(f"{namespace}/{metadata(one)['name']}" for one in guarding)) or None,
+        budget_owner=", ".join(sorted({owner for one in guarding if (owner := budget_owner(one))})),
         priority=int(spec.get("priority") or 0),
         grace_s=None if grace is None else float(grace),
     )

@@ -15,6 +15,8 @@ _READ: tuple[Right, ...] = (
     *(("", "nodes", verb) for verb in ("get", "list", "watch")),
     *(("", "pods", verb) for verb in ("get", "list", "watch")),
     ("policy", "poddisruptionbudgets", "list"),
+    ("storage.k8s.io", "volumeattachments", "list"),
+    ("", "persistentvolumes", "get"),
     *((group, plural, "get") for (group, kind), plural in PLURALS.items() if kind != "Pod"),
 )
 _MARK: tuple[Right, ...] = (("", "nodes", "patch"), ("", "nodes/status", "patch"), ("", "events", "create"))
