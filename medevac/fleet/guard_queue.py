@@ -13,6 +13,8 @@ from medevac.fleet.limits import Limits, Share
 STEP_S = 1_800.0
 """A fault class is worth this much waiting: a degraded node that waited half an hour goes before a critical one that
 didn't. What came later than that never overtakes, so nothing starves."""
+BY_MACHINE = frozenset({"provider"})
+"""Domains whose limit is about machines, not about jobs: here a gang's nodes count one by one."""
 NAMED = 8
 """Holders named in a reason."""
 WOKEN = 3
@@ -38,16 +40,17 @@ def at_once(state: State, request: LeaseRequest, turn: datetime, limits: Limits,
     """The limit that refuses, in any of the request's domains; None when all of them allow it."""
     domains = domains_of(request)
     me = node_key(request.cluster, request.node)
-    unit = request.gang or me
     others = [lease for lease in state.leases.values() if lease.lease_id != request.lease_id]
     free: dict[str, int] = {}
+    mine: dict[str, str] = {}
     for kind, share in limits.at_once.items():
         key = domains.get(kind)
         if key is None:
             continue
         leases = [lease for lease in others if lease.domains.get(kind) == key]
-        units = {lease.unit for lease in leases}
-        if unit in units:
+        units = {_unit(kind, lease) for lease in leases}
+        mine[key] = me if kind in BY_MACHINE else request.gang or me
+        if mine[key] in units:
             continue
         allowed = allowed_at_once(share, census.size(key))
         out = census.out.get(key, frozenset()) - {lease.node_key for lease in leases} - {me}
@@ -60,11 +63,16 @@ def at_once(state: State, request: LeaseRequest, turn: datetime, limits: Limits,
     first = min(ahead, key=_order, default=None)
     for key, places in free.items():
         before = [q for q in ahead if key in q.domains.values() and (q.blocked == key or q is first)]
-        if len({q.unit for q in before} - {unit}) >= places:
+        kind = key.partition(":")[0]
+        if len({_unit(kind, q) for q in before} - {mine[key]}) >= places:
             names = tuple(q.incident for q in sorted(before, key=_order)[:NAMED])
             reason = f"{key}: {places} free; before this: {', '.join(names)}"
             return Denial(reason, names, blocked=key, ours=True)
     return None
+
+
+def _unit(kind: str, one: Lease | Queued) -> str:
+    return node_key(one.cluster, one.node) if kind in BY_MACHINE else one.unit
 
 
 def allowed_at_once(share: Share, size: int) -> int:

@@ -199,7 +199,8 @@ class Situation:
             domains=policy.domains(node) if node else {},
             foreign_cordon=node.foreign_cordon if node else None,
             hands_off=node.hands_off if node else None,
-            gang=next((work.gang for work in context.workloads if work.gang), None),
+            # Of this cluster: another may run a job of the same name.
+            gang=next((f"{context.cluster}/{work.gang}" for work in context.workloads if work.gang), None),
             job_running=bool(context.workloads),
             mark=mark,
             verify_s=policy.verify,

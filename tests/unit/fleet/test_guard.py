@@ -89,6 +89,14 @@ def test_a_gang_counts_as_one() -> None:
     waiting(fleet.acquire("n3", gang="job-8", fault_class=DEGRADED))
 
 
+def test_a_provider_s_limit_counts_machines_also_those_of_one_gang() -> None:
+    fleet = Fleet.of(100)
+    fleet.limits = Limits(at_once={"pool": Share(count=1), "provider": Share(count=2)})
+    granted(fleet.acquire("n1", gang="c/job-7"))
+    granted(fleet.acquire("n2", gang="c/job-7", fault_class=DEGRADED))
+    assert "provider:" in waiting(fleet.acquire("n3", gang="c/job-7", fault_class=DEGRADED)).reason
+
+
 def test_what_others_have_out_of_service_counts() -> None:
     fleet = Fleet.of(100, out=frozenset({"n7"}))
     answer = waiting(fleet.acquire("n1"))
