@@ -29,7 +29,7 @@ from simulation.senders import Delivery
 from simulation.world import World
 from worker.children import ChildFailed
 from worker.embedded import Stack, stack, stop_event
-from worker.home import PEOPLE, SENDER, Home
+from worker.home import PEOPLE, SENDER, SPARES, Home
 from worker.installation import NotReady
 from worker.settings import Settings, SettingsError
 from worker.telling import APPROVED, Telling
@@ -65,7 +65,7 @@ async def run_demo(settings: Settings, policy: Path | None) -> int:
     # Also where commands look for what runs here: an `up` in the same place would hide the demo from them.
     here = Home(root).lock()
     home = fresh_home(root / "demo")
-    home.make(Layout(durations=DEMO, hazards=HAZARDS), seed)
+    home.make(Layout(durations=DEMO, hazards=HAZARDS, spares=SPARES), seed)
     policy_file = policy or home.demo_policy()
     settings = settings.model_copy(update={"data_dir": home.path, "config": home.config, "database_url": None})
     stop = stop_event()

@@ -23,6 +23,8 @@ PEOPLE = {
     "grace": ("viewer", "operator", "approver"),
 }
 """Two, because some things take two people."""
+SPARES = 4
+"""Of each pool: work that is evicted moves there, and with none left the guard makes the next node wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Home:
     def make(self, layout: Layout | None = None, seed: int = 0) -> None:
         """A simulated installation, as far as it isn't there yet."""
         self.path.mkdir(parents=True, exist_ok=True)
-        layout = layout or Layout(durations=DEMO)
+        layout = layout or Layout(durations=DEMO, spares=SPARES)
         if not self.world.exists():
             World.create(self.world, layout, seed).close()
         if not self.config.exists():

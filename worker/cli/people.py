@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from worker.cli.output import Failed, plain, print_json, print_table
+from worker.cli.output import Failed, plain, print_json, print_styled, print_table, style_of
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 Incident = Annotated[str, typer.Argument(help="Incident id, or the name of its node.")]
@@ -63,7 +63,15 @@ def incidents(
     print_table(
         ("incident", "node", "fault", "state", "waits for", "owner", "since"),
         (
-            (i["id"], i["node"], i["fault"], i["end"] or i["state"], i["waiting_for"], i["owner"], i["opened_at"][:19])
+            (
+                i["id"],
+                i["node"],
+                i["fault"],
+                i["end"] or i["state"],
+                i["waiting_for"],
+                i["owner"],
+                _minute(i["opened_at"]),
+            )
             for i in listed
         ),
         "no incidents" if ended else "no open incidents",
@@ -254,9 +262,21 @@ def _vote(approval: str, verdict: str, reason: str, sure: bool) -> None:
 
 def _tell(found: dict[str, Any]) -> None:
     view = found["incident"]
-    print(plain(f"{view['id']}  {view['cluster']}/{view['node']}  {view['fault']}  {view['end'] or view['state']}"))
+    waits = f" for {view['waiting_for']}" if view["waiting_for"] else ""
+    print_styled(
+        (f"{view['id']}  {view['cluster']}/{view['node']}  {view['fault']}  ", "bold"),
+        (f"{view['end'] or view['state']}{waits}", style_of(view["end"] or view["state"])),
+    )
     for line in found["lines"]:
-        print(plain(f"  {line['at'][11:19]}  {line['kind']:<9} {line['text']}"))
+        how = line["text"].partition(": ")[2].partition(":")[0] if line["kind"] == "step" else line["kind"]
+        print_styled(
+            (f"  {line['at'][11:19]}  ", "dim"), (f"{line['kind']:<9} ", "cyan"), (line["text"], style_of(how))
+        )
+
+
+def _minute(at: str) -> str:
+    """`08-20 10:15`, in UTC; the whole time is in the JSON."""
+    return at[5:16].replace("T", " ")
 
 
 def _seconds(text: str) -> float:
