@@ -35,12 +35,15 @@ _AGES = {
 }
 
 
-def made_policy(path: Path, name: str = "default", **changes: Any) -> Path:
+def policy_text(name: str = "default", **changes: Any) -> str:
     """A preset for the simulated fleet, with whole sections replaced; JSON is YAML too."""
     text: dict[str, Any] = json.loads(json.dumps(YAML(typ="safe").load(preset(name))))
-    text |= {"name": "never-worse", "simulated_only": True, **changes}
+    return json.dumps(text | {"name": f"never-worse-{name}", "simulated_only": True, **changes}, indent=1)
+
+
+def made_policy(path: Path, name: str = "default", **changes: Any) -> Path:
     file = path / "policy.json"
-    file.write_text(json.dumps(text, indent=1))
+    file.write_text(policy_text(name, **changes))
     return file
 
 
