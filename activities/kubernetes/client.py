@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
 
 import urllib3
 from kubernetes.client import ApiClient, ApiException, Configuration
+from kubernetes.client.rest import RESTResponse
 from kubernetes.config import load_incluster_config, load_kube_config
 
 from activities.kubernetes.options import Options
@@ -36,6 +37,10 @@ _DENIED = re.compile(r"denied (?:the )?request")
 
 class Forbidden(Unreadable):
     """Our account may not read this."""
+
+
+class Expired(Unreadable):
+    """The version to go on from is too old: everything must be read anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +125,50 @@ class Client:
         return answer.body
 
     def list(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[Object]:
-        """Page by page; what is not served at all (no such API) is empty. Raises `Unreadable`."""
+        """One thing after the other; what is not served at all (no such API) is empty. Raises `Unreadable`."""
+        for page in self.pages(path, query):
+            yield from page.get("items") or ()
+
+    def pages(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[Object]:
+        """All pages show the moment of the first, whose `resourceVersion` they carry."""
         asked = {**(query or {}), "limit": str(self.options.page)}
         while True:
             page = self.get(path, asked, factor=LISTING)
             if page is None:
                 return
-            yield from page.get("items") or ()
+            yield page
             more = (page.get("metadata") or {}).get("continue")
             if not more:
                 return
             asked["continue"] = more
+
+    def watch(
+        self, path: str, version: str, seconds: int, opened: Callable[[urllib3.BaseHTTPResponse], None]
+    ) -> Iterator[Object]:
+        """Changes since `version`, as they happen, until the server ends it. Raises `Unreadable`, also as `Expired`.
+
+        `opened` gets the connection, so that another thread may end it.
+        """
+        query = {
+            "watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds),
+        }  # fmt: skip
+        try:
+            response = self._send("GET", path, query, None, JSON, seconds + self.options.read_timeout_s).response
+            opened(response)
+            try:
+                rest = b""
+                for chunk in response.stream():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        yield _change(path, response.status, line)
+                if response.status != 200:
+                    yield _change(path, response.status, rest)
+            finally:
+                response.close()
+        except (NotSent, Unclear) as error:
+            raise Unreadable(str(error)) from None
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreadable(f"watching {path}: {_short(error)}") from None
 
     # -- writing -----------------------------------------------------------------------------------------------
 
@@ -142,6 +180,16 @@ class Client:
     def _call(
         self, method: Method, path: str, query: Mapping[str, str], body: Object | str | None, kind: str, factor: int
     ) -> Answer:
+        try:
+            response = self._send(method, path, query, body, kind, self.options.read_timeout_s * factor)
+            raw = response.read()  # type: ignore[no-untyped-call]
+        except urllib3.exceptions.HTTPError as error:
+            raise Unclear(f"{method} {path}: no answer: {_short(error)}") from None
+        return Answer(response.status, _object(raw), _seconds(response.headers.get("Retry-After")))
+
+    def _send(
+        self, method: Method, path: str, query: Mapping[str, str], body: Object | str | None, kind: str, read_s: float
+    ) -> RESTResponse:
         said = f"{method} {path}"
         try:
             request = self.api.param_serialize(
@@ -154,17 +202,14 @@ class Client:
             )
         except Exception as error:  # credentials that can't be refreshed
             raise NotSent(f"{said}: no credentials: {type(error).__name__}: {error}") from None
-        times = (self.options.connect_timeout_s, self.options.read_timeout_s * factor)
         try:
-            response = self.api.call_api(*request, _request_timeout=times)
-            raw = response.read()  # type: ignore[no-untyped-call]
+            return self.api.call_api(*request, _request_timeout=(self.options.connect_timeout_s, read_s))
         except NEVER_SENT as error:
             raise NotSent(f"{said}: the API server can't be reached: {_short(error)}") from None
         except ApiException as error:  # TLS
             raise NotSent(f"{said}: {_short(error)}") from None
         except urllib3.exceptions.HTTPError as error:
             raise Unclear(f"{said}: no answer: {_short(error)}") from None
-        return Answer(response.status, _object(raw), _seconds(response.headers.get("Retry-After")))
 
     def close(self) -> None:
         self.api.close()  # type: ignore[no-untyped-call]
@@ -173,6 +218,16 @@ class Client:
 def url(*parts: str) -> str:
     """A path whose every part is one segment, whatever stands in it."""
     return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _change(path: str, status: int, line: bytes) -> Object:
+    """A watch tells of its own end as if it were a change."""
+    said = _object(line)
+    failed = said if status != 200 else said.get("object") or {} if said.get("type") == "ERROR" else None
+    if failed is None:
+        return said
+    kind = Expired if failed.get("code", status) == 410 else Forbidden if status == 403 else Unreadable
+    raise kind(f"watching {path}: the API server says {failed.get('code', status)}: {failed.get('message', '')}")
 
 
 def _object(raw: bytes) -> Object:

@@ -15,6 +15,7 @@ from activities.kubernetes.client import MERGE, Client, Object, url
 from activities.kubernetes.names import EVACUATE_BY
 from activities.kubernetes.options import Options
 from activities.kubernetes.owners import Owners
+from activities.kubernetes.watching import NodeWatch
 from activities.ports import Eviction, Mark, NotSent, Pod, Unclear
 from activities.registry import ConfigurationError
 from medevac.fleet.node import Node, Workload
@@ -31,13 +32,14 @@ class KubernetesCluster:
         self.options = options
         self._client = Client(options)
         self._owners = Owners(self._client)
+        self._watch = NodeWatch(self._client, lambda thing: nodes.read(thing, name, options))
         self._lock = threading.Lock()
         self._budgets: tuple[float, dict[str, list[Object]]] = (float("-inf"), {})
 
     # -- reading -----------------------------------------------------------------------------------------------
 
     def nodes(self) -> Iterable[Node]:
-        return [nodes.read(thing, self.name, self.options) for thing in self._client.list("/api/v1/nodes")]
+        return self._watch.nodes()
 
     def node(self, name: str) -> Node | None:
         thing = self._client.get(url("api", "v1", "nodes", name))
@@ -121,6 +123,7 @@ class KubernetesCluster:
         return rights.missing(self._client, self.options.rights)
 
     def close(self) -> None:
+        self._watch.close()
         self._client.close()
 
 

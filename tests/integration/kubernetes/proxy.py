@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import socket
 import ssl
 import threading
 from dataclasses import dataclass, field
@@ -40,6 +41,9 @@ class Proxy:
     calls: list[Call] = field(default_factory=list)
     """In the order of their ends; those that were dropped before the API server saw them are not among them."""
     scripts: list[Script] = field(default_factory=list)
+    expired: int = 0
+    """So many watches to come are told that what they ask for was forgotten."""
+    watches: list[http.client.HTTPSConnection] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> Self:
@@ -70,23 +74,68 @@ class Proxy:
                     return script.trouble
         return None
 
-    def forward(self, handler: BaseHTTPRequestHandler, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-        target = urlsplit(self.server)
-        context = ssl.create_default_context(cafile=str(self.certificate))
-        assert target.hostname
-        connection = http.client.HTTPSConnection(target.hostname, target.port, context=context, timeout=30)
+    def stream(self, handler: BaseHTTPRequestHandler) -> None:
+        """A watch, passed on as it comes."""
+        with self.lock:
+            self.calls.append(Call(handler.command, handler.path, 200))
+        if self.expired:
+            # As the API server puts it to who comes back after too long a time.
+            self.expired -= 1
+            status = {"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410, "message": "too old"}
+            line = json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
+            handler.send_response(200)
+            handler.send_header("Content-Length", str(len(line)))
+            handler.end_headers()
+            handler.wfile.write(line)
+            return
+        connection, answer = self.ask(handler, b"")
+        with self.lock:
+            self.watches.append(connection)
         try:
-            kept = {
-                k: v for k, v in handler.headers.items() if k.lower() not in ("host", "connection", "content-length")
-            }
-            connection.request(handler.command, handler.path, body or None, kept)
-            answer = connection.getresponse()
+            handler.send_response(answer.status)
+            handler.send_header("Content-Type", "application/json")
+            handler.send_header("Transfer-Encoding", "chunked")
+            handler.end_headers()
+            while part := answer.read1(65_536):
+                handler.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+            handler.wfile.write(b"0\r\n\r\n")
+        except (OSError, ValueError, http.client.HTTPException):
+            handler.close_connection = True  # one of the two sides has hung up
+        finally:
+            connection.close()
+
+    def hang_up(self) -> None:
+        """Every watch that is open loses its connection."""
+        with self.lock:
+            watches, self.watches = self.watches, []
+        for connection in watches:
+            if connection.sock is not None:
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def forward(self, handler: BaseHTTPRequestHandler, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        connection, answer = self.ask(handler, body)
+        try:
             content = answer.read()
             with self.lock:
                 self.calls.append(Call(handler.command, handler.path, answer.status))
             return answer.status, answer.getheaders(), content
         finally:
             connection.close()
+
+    def ask(
+        self, handler: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[http.client.HTTPSConnection, http.client.HTTPResponse]:
+        target = urlsplit(self.server)
+        assert target.hostname
+        context = ssl.create_default_context(cafile=str(self.certificate))
+        connection = http.client.HTTPSConnection(target.hostname, target.port, context=context, timeout=60)
+        kept = {k: v for k, v in handler.headers.items() if k.lower() not in ("host", "connection", "content-length")}
+        try:
+            connection.request(handler.command, handler.path, body or None, kept)
+            return connection, connection.getresponse()
+        except BaseException:
+            connection.close()
+            raise
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -102,6 +151,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._say(429, "throttled", {"Retry-After": f"{RETRY_AFTER_S:.0f}"})
         if trouble is Trouble.REFUSE:
             return self._say(500, "refused by a test")
+        if "watch=1" in self.path:
+            return self.proxy.stream(self)
         status, headers, content = self.proxy.forward(self, body)
         if trouble is Trouble.TIMEOUT_AFTER:
             return self._drop()
