@@ -55,7 +55,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
         find()
     except NotBuilt as error:
         pytest.skip(str(error))
-    with ControlPlane(folder) as started:
+    with ControlPlane(folder, audit=True) as started:
         yield Plane(started.kubeconfig, started.server, started.certificate, started)
 
 

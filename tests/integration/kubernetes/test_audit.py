@@ -1,0 +1,72 @@
+"""By the API server's own audit log: who only observes has written nothing, whatever was asked of it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from activities.ports import Mark
+from tests.integration.kubernetes.conftest import Connect, Plane
+from tests.integration.kubernetes.house import INCIDENT
+from tests.integration.kubernetes.site import Site, until
+
+READS = {"get", "list", "watch"}
+MARK = Mark(incident=INCIDENT, code="xid-79", faults=("xid/79",), reason="")
+
+
+def calls(log: Path, account: str, since: datetime) -> Counter[tuple[str, str]]:
+    """Verb and resource of what the account did and was allowed to."""
+    found: Counter[tuple[str, str]] = Counter()
+    for line in log.read_text().splitlines():
+        entry = json.loads(line)
+        at = datetime.fromisoformat(entry["requestReceivedTimestamp"])
+        who = entry["user"]["username"]
+        if who == f"system:serviceaccount:medevac:{account}" and at >= since and entry["responseStatus"]["code"] < 300:
+            about = entry["objectRef"]
+            below = f"/{about['subresource']}" if "subresource" in about else ""
+            found[entry["verb"], about["resource"] + below] += 1
+    return found
+
+
+@pytest.fixture
+def log(plane: Plane) -> Path:
+    if plane.started is None:
+        pytest.skip("the audit log of a cluster that isn't ours is not ours to read")
+    return plane.started.audit_log
+
+
+def test_observing_writes_nothing(site: Site, connect: Connect, log: Path) -> None:
+    since = datetime.now(UTC)
+    names = [site.add_node() for _ in range(3)]
+    for name in names:
+        site.pod(f"train-{name}", name)
+    cluster = connect("observe")
+    for _ in range(3):
+        assert set(names) <= {node.name for node in cluster.nodes()}
+    for name in names:
+        assert cluster.node(name)
+        assert cluster.pods(name)
+        assert cluster.workloads(name)
+        cluster.attachments(name)
+    until("the audit log has it", lambda: sum(calls(log, "medevac-observe", since).values()) >= 12)
+    assert {verb for verb, _ in calls(log, "medevac-observe", since)} <= READS
+
+
+def test_a_mark_and_its_lift_touch_one_node_and_are_few_calls(site: Site, connect: Connect, log: Path) -> None:
+    name, other = site.add_node(), site.add_node()
+    before = site.node(other)["metadata"]["resourceVersion"]
+    cluster, since = connect("mark"), datetime.now(UTC)
+    cluster.mark(name, MARK)
+    cluster.lift(name, INCIDENT)
+    until("the audit log has it", lambda: calls(log, "medevac-mark", since)["create", "events"] == 2)
+    assert calls(log, "medevac-mark", since) == {
+        ("get", "nodes"): 2,
+        ("patch", "nodes"): 2,
+        ("patch", "nodes/status"): 2,
+        ("create", "events"): 2,
+    }
+    assert site.node(other)["metadata"]["resourceVersion"] == before
