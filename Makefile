@@ -104,6 +104,10 @@ bench: setup  ## Runs every benchmark (BENCH="name ..." for some); each prints a
 	    printf '\n== %s\n' "$$module"; $(RUN) benchmarks.$$module; \
 	done
 
+.PHONY: bench-intake
+bench-intake: setup  ## Only the intake's: events accepted per second, and one noisy node beside 20 others
+	@$(RUN) benchmarks.intake
+
 .PHONY: lock
 lock: setup  ## Resolves pyproject.toml anew, for every platform, with hashes (LOCK="--upgrade" takes newer versions)
 	@$(COMPILE) $(LOCK) --all-extras --output-file requirements.lock pyproject.toml

@@ -90,7 +90,7 @@ class Settings(BaseSettings):
     retention_days: int = Field(default=30, ge=30)
     """Least retention of the Temporal namespace that `setup` sets."""
 
-    max_body_bytes: int = Field(default=4 * 1024 * 1024, ge=1_024)
+    max_body_bytes: int = Field(default=16 * 1024 * 1024, ge=1_024)
     signal_timeout_s: float = Field(default=3.0, gt=0)
     """Of one signal to a workflow. A delivery waits one second at most, then what is left of it goes to the inbox."""
     inventory_s: float = Field(default=30.0, gt=0)

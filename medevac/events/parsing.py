@@ -12,7 +12,7 @@ from typing import Protocol
 
 from medevac.events.event import HealthEvent
 
-MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
+MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
 
 
 class ParseError(ValueError):

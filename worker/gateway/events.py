@@ -95,7 +95,9 @@ async def deliver(source: str, request: Request, served: Served) -> Response:
 
 async def _deliver(source: str, request: Request, served: Services) -> Response:
     headers = {name.lower(): value for name, value in request.headers.items()}
-    sender = await served.threads.run(served.senders.by_headers, headers)
+    fetches = served.senders.fetches(headers)
+    by_headers = served.senders.by_headers
+    sender = await served.threads.run(by_headers, headers) if fetches else by_headers(headers)
     _known(served, source)
     safe = safe_headers(headers)
     try:

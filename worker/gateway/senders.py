@@ -76,6 +76,10 @@ class Senders:
     def named(self, name: str) -> Sender | None:
         return self._all.get(name)
 
+    def fetches(self, headers: Mapping[str, str]) -> bool:
+        """Whether signing in may take a call to elsewhere, and so a thread."""
+        return bool(self._identities and "authorization" in headers) or bool(self._topics and headers.get(SNS))
+
     def by_headers(self, headers: Mapping[str, str]) -> Sender | None:
         """Before the body is read. None = it is signed, so the body must be read first (`by_signature`)."""
         scheme, _, credentials = headers.get("authorization", "").partition(" ")

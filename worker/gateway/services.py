@@ -58,13 +58,14 @@ def speaks(sender: Sender) -> Speaker:
     return Speaker(sender.name, sender.sources, sender.clusters, more=asks_back(sender))
 
 
-def services(request: Request) -> Services:
+async def services(request: Request) -> Services:
+    # Not a plain function: those are run on a thread, which costs more than they do.
     return cast(Services, request.app.state.services)
 
 
-def principal(request: Request) -> Principal:
+async def principal(request: Request) -> Principal:
     """Any person with a token may read."""
-    person = services(request).people.sign_in(request.headers.get("authorization", ""))
+    person = (await services(request)).people.sign_in(request.headers.get("authorization", ""))
     person.require(Right.READ)
     return person
 

@@ -20,6 +20,8 @@ from worker.threads import Threads
 log = logging.getLogger(__name__)
 
 MORE_S = 5.0
+SMALL = 8 * 1024
+"""Bytes. Parsing less is quicker than handing it to a thread."""
 
 
 class Why(StrEnum):
@@ -125,7 +127,8 @@ class Deliveries:
                 Why.FORBIDDEN, f"sender {speaker.name} may not post {source}, only {', '.join(speaker.sources)}"
             )
         try:
-            parsed = await self._threads.run(read, source, payload)
+            small = len(payload.body) <= SMALL
+            parsed = read(source, payload) if small else await self._threads.run(read, source, payload)
         except ParseError as error:
             raise Refused(Why.UNREADABLE, str(error)) from error
         refused = [PartResult(id=one.where, outcome=Outcome.REFUSED, reason=one.reason) for one in parsed.refused]

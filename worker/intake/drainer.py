@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from activities.ports import Unreadable
 from activities.storage.inbox import Item
 from activities.storage.intake import Seen
+from medevac.policy.policy import Policy
 from worker import metrics
 from worker.engine import Unavailable
 from worker.intake.held import UNKNOWN_EVERY, Held
@@ -33,7 +34,9 @@ log = logging.getLogger(__name__)
 EVERY_S = 1.0
 LEAD = "inbox"
 LEAD_FOR_S = 15.0
-LANES_AT_ONCE = 8
+LANES_AT_ONCE = 16
+PASS_S = 0.5
+"""How long lanes are begun before what was brought on leaves the inbox; until then new events queue up behind it."""
 AGAIN_AFTER = timedelta(seconds=5)
 """A lane that failed waits this long, so that the others get their turn."""
 MOST_TRIES = 50
@@ -110,13 +113,15 @@ class Drainer:
         lanes: dict[str, list[Item]] = {}
         for item in await self._threads.run(self._stores.inbox.heads, now):
             lanes.setdefault(item.lane, []).append(item)
-        made = _Pass()
+        policy = await self._threads.run(self._intake.policy)
+        loop = asyncio.get_running_loop()
+        made, began = _Pass(), loop.time()
         todo = deque(lanes.items())
 
         async def work() -> None:
-            began = asyncio.get_running_loop().time()
-            while todo and not self._intake.resting and asyncio.get_running_loop().time() - began < LEAD_FOR_S / 3:
-                await self._lane(*todo.popleft(), made, now)
+            while todo and not self._intake.resting and loop.time() - began < PASS_S:
+                lane, items = todo.popleft()
+                await self._lane(lane, items, made, policy, now)
 
         try:
             await asyncio.gather(*(work() for _ in range(min(LANES_AT_ONCE, len(lanes)))))
@@ -133,18 +138,19 @@ class Drainer:
         for wait, lanes in made.again.items():
             self._stores.inbox.postpone(lanes, now + wait)
 
-    async def _lane(self, lane: str, items: Sequence[Item], made: _Pass, now: datetime) -> None:
+    async def _lane(self, lane: str, items: Sequence[Item], made: _Pass, policy: Policy, now: datetime) -> None:
+        is_open: dict[str, bool] = {}
         for item in items:
             try:
                 held = Held.model_validate(item.body)
-                part = await self._part(held, now)
+                part = await self._part(held, is_open, now)
                 if part is None:
                     made.later(lane, UNKNOWN_EVERY)
                     return
                 if part.outcome is None:
-                    policy = await self._threads.run(self._intake.policy)
                     async with self._intake.lanes.turn(part.lane):
                         await self._intake.signal(part, policy, held.event.received_at or now)
+                    is_open[part.lane] = bool(part.is_open or part.opened)
             except TooMuch:
                 return
             except Exception as error:
@@ -163,7 +169,7 @@ class Drainer:
             made.rows.append((part.event, part.node or None, f"from the inbox: {part.said}"))
             metrics.INBOX_DRAINED.labels(str(part.outcome)).inc()
 
-    async def _part(self, held: Held, now: datetime) -> Part | None:
+    async def _part(self, held: Held, is_open: dict[str, bool], now: datetime) -> Part | None:
         """None: its node is still unknown, and it is too early to give up."""
         part = Part(held.event, held.cluster or "", held.node or "")
         if not part.node:
@@ -177,8 +183,10 @@ class Drainer:
                 return part
             part.cluster, part.node = where.cluster, where.node.name
             part.event = held.event.model_copy(update={"cluster": part.cluster})
-        glance = await self._threads.run(self._stores.intake.glance, [(part.cluster, part.node)], [])
-        part.is_open = bool(glance.open)
+        if part.lane not in is_open:
+            glance = await self._threads.run(self._stores.intake.glance, [(part.cluster, part.node)], [])
+            is_open[part.lane] = bool(glance.open)
+        part.is_open = is_open[part.lane]
         return part
 
     async def _give_up(self, item: Item, error: Exception, now: datetime) -> None:

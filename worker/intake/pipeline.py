@@ -42,6 +42,7 @@ TEMPORAL_S = 1.0
 """What Temporal doesn't hold of a delivery within this goes to the inbox."""
 REST_S = 2.0
 """How long Temporal isn't asked after it didn't answer."""
+POLICY_S = 1.0
 LEDGER_GRACE_S = 0.5
 """How long a written-down signal may wait for its ledger line; the signal itself is already held by Temporal."""
 
@@ -82,6 +83,7 @@ class Part:
     outcome: Outcome | None = None
     reason: str = ""
     in_temporal: bool = False
+    repeat: bool = False
     item: Item | None = None
 
     def settle(self, outcome: Outcome, reason: str = "", *, in_temporal: bool = False) -> None:
@@ -135,6 +137,7 @@ class Intake:
         self._writer = Writer(stores.intake, threads)
         self._clock = clock
         self._policy: Policy | None = None
+        self._policy_at = -POLICY_S
         self._resting_until = 0.0
         self._strangers = Strangers()
         self.on_held: Callable[[], None] = lambda: None
@@ -170,9 +173,12 @@ class Intake:
     # -- who is meant ------------------------------------------------------------------------------------------
 
     def policy(self) -> Policy:
-        """The active one; while the ledger can't be read, the one it had before. Blocking."""
+        """The active one, at most `POLICY_S` old; while the ledger can't be read, the one before. Blocking."""
+        if self._policy is not None and self._clock() - self._policy_at < POLICY_S:
+            return self._policy
         try:
             self._policy = self._stores.policies.active().policy
+            self._policy_at = self._clock()
         except Unreadable:
             if self._policy is None:
                 raise
@@ -198,7 +204,10 @@ class Intake:
                 self._unknown(part, where, clusters, now)
             if part.node and event.kind is Kind.MEASUREMENT:
                 self._judge(part, policy, now)
-        self._look_around(parts)
+            elif part.node and self._fold.just_said(part.cluster, part.node, part.event, now.timestamp()):
+                part.event = part.event.model_copy(update={"cluster": part.cluster})
+                self._repeated(part)
+        self._look_around(parts, now)
         return policy, parts
 
     def _unknown(self, part: Part, where: NotFound, clusters: Sequence[str], now: datetime) -> None:
@@ -220,9 +229,11 @@ class Intake:
         else:
             part.event, part.reason = classified(judged, policy), judged.summary
 
-    def _look_around(self, parts: Sequence[Part]) -> None:
+    def _look_around(self, parts: Sequence[Part], now: datetime) -> None:
         """Which nodes have an incident, and behind what a part must wait. Without the ledger neither is known."""
-        known = [part for part in parts if part.node]
+        known = [part for part in parts if part.node and part.outcome is None]
+        if not known:
+            return
         # As its earlier events were held when nobody knew the node yet.
         strangers = [stranger_lane(part.event) for part in known]
         for part in known:
@@ -236,6 +247,8 @@ class Intake:
         for part, stranger in zip(known, strangers, strict=True):
             lanes = (stranger, part.lane)
             part.is_open = (part.cluster, part.node) in glance.open
+            if part.is_open:
+                self._fold.seen_open(part.cluster, part.node, now.timestamp())
             part.waits_in = next((lane for lane in lanes if lane in glance.waiting), "")
 
     # -- to Temporal -------------------------------------------------------------------------------------------
@@ -279,7 +292,7 @@ class Intake:
         event, cluster, node, at = part.event, part.cluster, part.node, now.timestamp()
         opens = event.kind is not Kind.RECOVERED and route(event, policy) is Route.INCIDENT
         if self._fold.repeats(cluster, node, event, at, lambda: bool(part.is_open) or not opens):
-            part.settle(Outcome.JOINED, "a repeat, already signalled", in_temporal=True)
+            self._repeated(part)
             return
         if not part.is_open and await self._threads.run(self._of_an_earlier_boot, event, cluster, node):
             part.settle(Outcome.RECORDED, "happened on an earlier boot of the node")
@@ -306,6 +319,11 @@ class Intake:
         part.opened = opens
         part.settle(outcome, part.reason, in_temporal=True)
 
+    @staticmethod
+    def _repeated(part: Part) -> None:
+        part.settle(Outcome.JOINED, "a repeat, already signalled", in_temporal=True)
+        part.repeat = True
+
     def _of_an_earlier_boot(self, event: HealthEvent, cluster: str, node: str) -> bool:
         """A log line sent once more after a repair is no new fault. Only a fresh read of the boot can tell."""
         if event.statement is not Statement.EDGE or event.boot_id is None:
@@ -319,10 +337,16 @@ class Intake:
         held = Held(event=part.event, clusters=tuple(clusters), cluster=part.cluster, node=part.node)
         part.item = item_of(held, part.waits_in or part.lane, now)
         part.settle(Outcome.ACCEPTED, "held in the inbox until the workflow engine takes it")
+        self._fold.forget(part.cluster, part.node, part.event)
 
     async def _written(self, parts: Sequence[Part]) -> None:
         """The ledger's lines and the inbox. What Temporal holds waits for them only a little."""
-        kept = [part for part in parts if part.outcome is not Outcome.UNAVAILABLE]
+        kept = []
+        for part in parts:
+            if part.repeat:
+                self._writer.repeat(part.event, part.node, part.said)
+            elif part.outcome is not Outcome.UNAVAILABLE:
+                kept.append(part)
         if not kept:
             return
         items = [part.item for part in kept if part.item is not None]
@@ -343,6 +367,10 @@ class Intake:
             metrics.INBOX_HELD.inc(len(items))
             if items:
                 self.on_held()
+
+    async def flush(self) -> None:
+        """The lines of repeats, which come a little later than the others. Raises `Unreadable`."""
+        await self._writer.flush()
 
     @staticmethod
     def _counted(parts: Sequence[Part]) -> list[PartResult]:

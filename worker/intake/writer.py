@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from activities.ports import Unreadable
 from activities.storage.inbox import Item
 from activities.storage.intake import IntakeStore, Seen
+from medevac.events.event import HealthEvent
 from worker.threads import Threads
 
 log = logging.getLogger(__name__)
@@ -18,6 +19,9 @@ MOST_ROWS = 5_000
 """Of one transaction, so that no delivery waits long for the others'."""
 MOST_PENDING = 100_000
 """Rows in memory; beyond it the ledger is too slow, and that must be said."""
+REPEATS_S = 1.0
+"""Repeats of one statement within this are one line, with their number."""
+MOST_REPEATS = 10_000
 
 
 @dataclass(slots=True)
@@ -40,6 +44,8 @@ class Writer:
         self._pending: list[_Write] = []
         self._size = 0
         self._task: asyncio.Task[None] | None = None
+        self._repeats: dict[tuple[str, ...], tuple[HealthEvent, str | None, str, int]] = {}
+        self._repeating: asyncio.Task[None] | None = None
 
     async def write(self, rows: Sequence[Seen], items: Sequence[Item] = ()) -> None:
         """Returns once it is durable. Raises `Unreadable`, or what is wrong with these rows."""
@@ -52,6 +58,28 @@ class Writer:
             self._task = asyncio.create_task(self._drain())
         # Who gives up waiting (a disconnected sender) must not keep the others from being written.
         await asyncio.shield(one.written)
+
+    def repeat(self, event: HealthEvent, node: str | None, said: str) -> None:
+        """A line that nobody waits for: Temporal holds what it repeats. Lost when this process is killed."""
+        key = (event.cluster or "", node or "", event.source, event.sender, event.dedupe_key, event.kind)
+        count = self._repeats[key][3] if key in self._repeats else 0
+        if count or len(self._repeats) < MOST_REPEATS:
+            self._repeats[key] = event, node, said, count + 1
+        if self._repeating is None or self._repeating.done():
+            self._repeating = asyncio.create_task(self._flush_later())
+
+    async def flush(self) -> None:
+        """Writes the repeats that were counted so far. Raises `Unreadable`."""
+        counted, self._repeats = self._repeats, {}
+        if counted:
+            await self.write([(e, n, said if c == 1 else f"{said}, {c} times") for e, n, said, c in counted.values()])
+
+    async def _flush_later(self) -> None:
+        await asyncio.sleep(REPEATS_S)
+        try:
+            await self.flush()
+        except Exception as error:
+            log.error("the ledger did not take the lines of repeats: %s", error)
 
     async def _drain(self) -> None:
         while self._pending:
