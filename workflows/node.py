@@ -386,6 +386,8 @@ class NodeWorkflow:
         while not await self.telling.record():
             workflow.logger.warning("the end of %s is not in the ledger yet", run.incident)
         await self.telling.settle(lambda: bool(run.inbox))
+        while run.lines and not run.inbox and not await self.telling.record():
+            workflow.logger.warning("the last lines of %s are not in the ledger yet", run.incident)
         await workflow.wait_condition(workflow.all_handlers_finished)
         heard, run.closing = tuple(run.inbox), False
         run.absorb(workflow.now())
