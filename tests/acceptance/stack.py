@@ -79,6 +79,8 @@ class Running:
     kept_up: bool = True
     """Workers that die are started again at once; set it to False to leave them dead."""
     _taken: set[str] = field(default_factory=set)
+    _starting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while workers are started or stopped, so that each is started once."""
 
     # -- nodes and events --------------------------------------------------------------------------------------
 
@@ -252,12 +254,24 @@ class Running:
     async def start_workers(self) -> None:
         self.kept_up = True
         for worker in self.workers:
-            if not worker.running:
+            await self.start_again(worker)
+
+    async def start_again(self, worker: Child) -> None:
+        """Unless it runs, or nothing is to be kept up any more."""
+        async with self._starting:
+            if self.kept_up and not worker.running:
+                worker.restarts += 1
                 await worker.start()
+
+    async def leave_down(self) -> None:
+        """From now on no worker is started, and none is just being started."""
+        self.kept_up = False
+        async with self._starting:
+            pass
 
     async def kill_workers(self) -> None:
         """All at once, and they stay dead until `start_workers`."""
-        self.kept_up = False
+        await self.leave_down()
         for worker in self.workers:
             worker.kill()
         for worker in self.workers:
@@ -364,7 +378,7 @@ async def stack(
         keepers = [asyncio.create_task(_keep_up(running, one)) for one in running.workers]
         yield running
     finally:
-        running.kept_up = False
+        await running.leave_down()
         for keeper in keepers:
             keeper.cancel()
         await asyncio.gather(*keepers, return_exceptions=True)
@@ -380,13 +394,9 @@ async def stack(
 
 async def _keep_up(running: Running, worker: Child) -> None:
     while True:
-        if worker.running:
-            await worker.wait()
-        elif running.kept_up:
-            worker.restarts += 1
-            await worker.start()
-        else:
-            await asyncio.sleep(LOOK_S)
+        await worker.wait()
+        await running.start_again(worker)
+        await asyncio.sleep(0 if worker.running else LOOK_S)
 
 
 async def _answers(address: str) -> bool:
