@@ -49,7 +49,6 @@ TEST = Durations(
 )  # fmt: skip
 INSTANT = PRODUCTION.scaled(0).model_copy(update={"checkpoint_every": 1_800.0})
 """Effects that take no time, for benchmarks of the engine itself."""
-DURATIONS = {"production": PRODUCTION, "demo": DEMO, "test": TEST, "instant": INSTANT}
 
 
 class ProviderKind(Model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import sys
@@ -158,6 +159,7 @@ async def run_up(settings: Settings, policy: Path | None) -> int:
     """Until Ctrl-C."""
     stop = stop_event()
     home = Home(settings.data_dir)
+    os.close(home.lock())  # Refused before anything is made.
     if settings.config is None:
         home.make()
         policy = policy or home.demo_policy()

@@ -110,7 +110,7 @@ def in_words(planned: Plan) -> str:
     """`act: reboot (attempt 1 of 2), after 1 approval by operator`."""
     words = str(planned.action)
     if planned.would:
-        words += f": would {planned.would}"
+        words += f": {planned.would}"
     elif planned.rung:
         words += f": {planned.rung} (attempt {planned.attempt} of {planned.of})"
     if planned.mark:

@@ -130,9 +130,5 @@ class Policy(Model):
             domains[STORAGE] = node.cluster
         return domains
 
-    def fleet_need(self, why: tuple[str, ...]) -> ApprovalNeed:
-        """Who must agree to what is fleet-wide."""
-        return self.need(self.who_may.fleet, why)
-
     def need(self, who: Who, why: tuple[str, ...]) -> ApprovalNeed:
         return need(who, why, self.approval_expires)

@@ -18,8 +18,6 @@ from medevac.events.event import HealthEvent, Kind
 from medevac.faults.catalogue import classify
 from tests.workflow.scripted import Script
 from worker.connection import MedevacPlugin
-
-# from workflows.approval import ApprovalWorkflow
 from workflows.approval import ApprovalWorkflow
 from workflows.messages import NodeInput, node_workflow_id
 from workflows.node import NodeWorkflow

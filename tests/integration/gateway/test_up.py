@@ -101,6 +101,8 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
             process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
+        if process.stdout:
+            process.stdout.close()
 
 
 def test_a_delivery_becomes_a_marked_incident_and_its_repeats_join_it(up: Up) -> None:
@@ -148,7 +150,14 @@ def test_explain_touches_nothing(up: Up, tmp_path: Path) -> None:
     assert said.returncode == 0, said.stderr
     assert node.name in said.stdout
     assert "because" in said.stdout
+    assert "would would" not in said.stdout
     assert up.get("/v1/incidents", open="false", node=node.name) == []
+
+
+def test_doctor_looks_at_the_stack_that_runs_here(up: Up) -> None:
+    said = up.cli("doctor")
+    assert (said.returncode, said.stdout.count("BAD")) == (0, 0), said.stdout
+    assert "workers: 1 worker(s) poll" in said.stdout
 
 
 def test_without_temporal_nothing_is_claimed_to_be_held_and_it_comes_back(up: Up) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from worker.cli.running import running, settings_here
 from worker.demo import run_demo
+from worker.embedded import run_up
 from worker.home import Home
 from worker.installation import NotReady
 from worker.settings import Settings, SettingsError
@@ -57,6 +58,14 @@ async def test_a_demo_does_not_start_beside_an_up(tmp_path: Path) -> None:
     with pytest.raises(NotReady, match="is in use"):
         await run_demo(Settings(data_dir=tmp_path), None)
     os.close(here)
+
+
+async def test_an_up_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
+    here = Home(tmp_path).lock()
+    with pytest.raises(NotReady, match="is in use"):
+        await run_up(Settings(data_dir=tmp_path), None)
+    os.close(here)
+    assert os.listdir(tmp_path) == ["lock"]
 
 
 async def test_a_seed_that_is_no_number_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
