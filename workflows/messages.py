@@ -47,6 +47,8 @@ class Carried(Model):
     asked_rungs: tuple[Rung, ...] = ()
     remedy: Remedy | None = None
     decisions: tuple[ApprovalResult, ...] = ()
+    requested: bool = False
+    """A successor was asked for and has not taken the node's place yet."""
     asks: int = 0
     """Questions that this incident has left unanswered or found void."""
     updates: dict[str, str] = {}

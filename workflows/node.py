@@ -349,7 +349,7 @@ class NodeWorkflow:
         if run.abort_by:
             who, run.abort_by = run.abort_by, None
             self.standing.latch(f"stopped by {who}", who)
-            run.hand_over = f"stopped by {who}"
+            run.hand_over = "; ".join(filter(None, (f"stopped by {who}", run.left_behind)))
             run.owner = run.owner or who
 
     async def _held(self) -> None:
@@ -380,9 +380,10 @@ class NodeWorkflow:
         run.closing = True
         await self.permission.release()
         run.end, run.state = end, State.ENDED
-        run.note("end", workflow.now(), str(end))
-        text = f"{run.cluster}/{run.node}: {end}."
-        self.telling.beside(self.telling.notify(f"end {end}", text, patience_s=LAST_WORD_S))
+        run.note("end", workflow.now(), "; ".join(filter(None, (str(end), run.left_behind))))
+        text = f"{run.cluster}/{run.node}: {end}. {run.left_behind}".strip()
+        page = bool(run.left_behind)
+        self.telling.beside(self.telling.notify(f"end {end}", text, page=page, patience_s=LAST_WORD_S))
         while not await self.telling.record():
             workflow.logger.warning("the end of %s is not in the ledger yet", run.incident)
         await self.telling.settle(lambda: bool(run.inbox))

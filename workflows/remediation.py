@@ -57,6 +57,8 @@ class Remediation:
                 await self._rma(plan)
                 return None
             plan = await self._permission(plan)
+            if plan.ticket and self.run.first_time("ticket"):
+                self.telling.beside(self._ticket(plan))
             return await (self._wait_it_out(plan) if plan.rung is Rung.WAIT else self._repair(plan))
         except Again:
             return None
@@ -140,6 +142,7 @@ class Remediation:
             # Also where it failed or gave no answer: it may have been sent, and must not count as never tried.
             run.asked_rungs.append(plan.rung)
         acted[verb] = key
+        run.requested = run.requested or (verb is Verb.REQUEST and result.outcome is not Outcome.REFUSED)
         if result.outcome is Outcome.TIMED_OUT:
             # It may have been sent: only its proof, or the word that there is none, lets anything follow it.
             await self._prove(plan, (verb,), key)
@@ -218,7 +221,7 @@ class Remediation:
             await self.permission.release()
             return End.DISPOSED
         if proved.successor:
-            run.subject = proved.successor
+            run.subject, run.requested = proved.successor, False
         boot_id = proved.identity.boot_id if proved.identity else None
         passed = await self.verify(plan, began, boot_id)
         if not passed:
@@ -294,16 +297,21 @@ class Remediation:
         run = self.run
         if plan.approval:
             await self._ask(plan, plan.approval)
+        run.asked_rungs.append(Rung.RMA)
+        result = await self._ticket(plan)
+        ticket = result.proof.get("ticket", "")
+        run.hand_over = f"RMA ticket {ticket} is open" if result.outcome.ok else f"no RMA ticket: {result.reason}"
+
+    async def _ticket(self, plan: Plan) -> StepResult:
+        """Tells the provider what is wrong and what was decided."""
+        run = self.run
         request = sig.TicketRequest(
             key=run.key("ticket"),
             provider=plan.domains.get("provider", ""),
             title=f"{plan.cause} on {plan.identity.machine_id} ({run.cluster}/{run.node})",
             body="\n".join((*plan.reasons, *(f"not {p.rung}: {p.why}" for p in plan.passed_over))),
         )
-        run.asked_rungs.append(Rung.RMA)
-        result = await self.steps.step(sig.TICKET, request)
-        ticket = result.proof.get("ticket", "")
-        run.hand_over = f"RMA ticket {ticket} is open" if result.outcome.ok else f"no RMA ticket: {result.reason}"
+        return await self.steps.step(sig.TICKET, request)
 
     # -- undoing -----------------------------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ class IncidentRun:
         self.remedy: Remedy | None = carried.remedy
         self.decisions: dict[str, ApprovalResult] = {d.id: d for d in carried.decisions}
         self.asks = carried.asks
+        self.requested = carried.requested
         self.updates: dict[str, str] = dict(carried.updates)
         self.said: list[str] = list(carried.said)
         self.subject = carried.subject or given.node
@@ -216,6 +217,11 @@ class IncidentRun:
         worst = self.faults.worst
         return worst.fault_class if worst else FaultClass.UNKNOWN
 
+    @property
+    def left_behind(self) -> str:
+        """What a person must look after when the incident goes no further; empty when nothing."""
+        return f"a successor was asked for under {self.incident} and may be running" if self.requested else ""
+
     def first_time(self, what: str) -> bool:
         """True once for each `what`: a repeat of what people were told is silent."""
         if what in self.said:
@@ -250,6 +256,7 @@ class IncidentRun:
             remedy=self.remedy,
             decisions=tuple(self.decisions.values()),
             asks=self.asks,
+            requested=self.requested,
             updates=self.updates,
             said=tuple(self.said[-50:]),
             failed=self.failed,
