@@ -23,7 +23,7 @@ from tests.acceptance.stack import Running, stack
 
 FLEET = Layout(nodes=400, serve_share=0.0, spares=0, durations=TEST)
 """So large that a tenth of it under repair is no outage."""
-AT_ONCE = 8
+AT_ONCE = 5
 ROUNDS = 3
 
 Show = Callable[[str], None]
