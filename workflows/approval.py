@@ -49,6 +49,10 @@ class ApprovalWorkflow:
         self.inbox.append(ask)
 
     @workflow.signal
+    def join_many(self, asks: list[AskRequest]) -> None:
+        self.inbox += asks
+
+    @workflow.signal
     def leave(self, incident: str) -> None:
         self.left.append(incident)
 

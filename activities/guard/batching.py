@@ -25,8 +25,9 @@ class Job(Generic[J]):
 class Batching(Generic[J]):
     """Whoever gets the turn does the work of all who wait. `run` answers every job of its batch, or raises for all."""
 
-    def __init__(self, run: Callable[[list[Job[J]]], None], timeout_s: float) -> None:
+    def __init__(self, run: Callable[[list[Job[J]]], None], timeout_s: float, name: str = "the guard") -> None:
         self._run = run
+        self._name = name
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._turn = threading.Lock()
@@ -44,9 +45,9 @@ class Batching(Generic[J]):
             finally:
                 self._turn.release()
         elif self._gave_up(job):
-            raise Unreadable(f"the guard had no turn within {self._timeout_s:g} s")
+            raise Unreadable(f"{self._name} had no turn within {self._timeout_s:g} s")
         elif not job.done.wait(self._timeout_s):
-            raise Unreadable("the guard did not answer in time; asking again gives the same answer")
+            raise Unreadable(f"{self._name} did not answer in time; asking again gives the same answer")
         if isinstance(job.error, Unreadable):
             raise Unreadable(str(job.error))  # one of its own for each caller: threads share the other one
         if job.error is not None:

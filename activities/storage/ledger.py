@@ -292,6 +292,12 @@ class Ledger:
         with self._db.reading() as connection:
             return read_approval(connection, id)
 
+    def approval_state(self, id: str) -> ApprovalState | None:
+        """Without reading who waits for it, which may be many."""
+        with self._db.reading() as connection:
+            state = connection.execute(sa.select(approvals.c.state).where(approvals.c.id == id)).scalar_one_or_none()
+            return None if state is None else ApprovalState(state)
+
     def approvals(self, pending_only: bool = True, limit: int = 100) -> list[ApprovalView]:
         """Pending: longest waiting first. All: newest first."""
         query = sa.select(approvals.c.view).limit(limit)
