@@ -103,7 +103,7 @@ async def over(up: Running, incident: str) -> IncidentView:
 NOBODY_KNOWS = ("FanNoise", "DiskAlmostFull", "PowerSupplyOdd", "KernelOldish", "GpuLooksWarm", "ClockSkew")
 JOBS_OWN = (13, 31, 43, 45, 94)
 COUNTED = (63, 92)
-COMPLAINED_OF = 40
+COMPLAINED_OF = 12
 
 
 def warning(dice: random.Random, nodes: list[Node], at: datetime) -> tuple[str, Any]:

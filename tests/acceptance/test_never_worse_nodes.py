@@ -320,7 +320,7 @@ async def test_the_same_fault_on_the_successor_stops_the_ladder(fleet: Fleet) ->
 
         async def taken() -> bool:
             (part,) = await fleet.up.send(senders.kmsg_xid(successor, 95, utcnow()))
-            return part["outcome"] != "unknown_node"  # the gateway reads the list of nodes every few seconds
+            return bool(part["outcome"] != "unknown_node")  # the gateway reads the list of nodes every few seconds
 
         await fleet.up.until(taken, f"{new} is known")
 
