@@ -35,6 +35,7 @@ CONTROLLERS = (
     "daemonset-controller",
     "job-controller",
 )
+CLIENTS = ("kube-controller-manager", "kube-scheduler", "kwok")
 START_S = 120.0
 ADMIN = "admin"
 
@@ -47,6 +48,7 @@ class ControlPlane:
         self.audit = audit
         self.kubeconfig = folder / "kubeconfig"
         self.server = ""
+        self._kubelets = ""
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._commands: dict[str, list[str]] = {}
 
@@ -111,8 +113,8 @@ class ControlPlane:
             "--manage-all-nodes=true", "--node-ip=127.0.0.1", "--cidr=10.0.0.1/16",
             f"--server-address=127.0.0.1:{kubelets}", f"--node-port={kubelets}", "--node-lease-duration-seconds=40",
         ])  # fmt: skip
-        self._wait("kwok", lambda: bool(self._get(f"http://127.0.0.1:{kubelets}/healthz")))
-        self._wait("kube-controller-manager", self._controllers_work)
+        self._kubelets = f"http://127.0.0.1:{kubelets}"
+        self._wait_for_clients()
 
     def _audited(self) -> list[str]:
         if not self.audit:
@@ -156,10 +158,20 @@ class ControlPlane:
             )
 
     def restart(self, name: str) -> None:
-        """Starts a stopped program as it was; for the API server this waits until it answers."""
+        """Starts a stopped program as it was. After the API server also its clients, which would come back to it only
+        after waits of up to a minute; ready for work when this returns.
+        """
         self._run(name, self._commands[name])
         if name == "kube-apiserver":
             self._wait(name, self._ready)
+            for client in CLIENTS:
+                self.halt(client)
+                self._run(client, self._commands[client])
+        self._wait_for_clients()
+
+    def _wait_for_clients(self) -> None:
+        self._wait("kwok", lambda: bool(self._get(f"{self._kubelets}/healthz")))
+        self._wait("kube-controller-manager", self._controllers_work)
 
     def halt(self, name: str) -> None:
         """Ends one program at once, without a word to its clients."""

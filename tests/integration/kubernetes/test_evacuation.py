@@ -248,14 +248,14 @@ def test_an_api_server_that_is_gone_for_half_a_minute_costs_time_and_nothing_els
     for n in range(4):
         site.pod(f"train-{n}", name)
     node = house.marked(name)
-    gone = threading.Event()
-    server = plane.started
+    gone, server = threading.Event(), plane.started
+    back = threading.Timer(30.0, lambda: server.restart("kube-apiserver"))
 
     def cut() -> None:
         if not gone.is_set():
             gone.set()
             server.halt("kube-apiserver")
-            threading.Timer(30.0, lambda: server.restart("kube-apiserver")).start()
+            back.start()
 
     called = after_each_eviction(house, monkeypatch, cut)
     request = house.request(node, Drain.SOON, 150)
@@ -270,6 +270,7 @@ def test_an_api_server_that_is_gone_for_half_a_minute_costs_time_and_nothing_els
                 raise
             time.sleep(waits.next_retry_delay.total_seconds())  # as Temporal would wait
     assert gone.is_set()
+    back.join()
     assert result.outcome in (Outcome.DONE, Outcome.ALREADY), result
     assert len(called) >= 4
     accepted = [call.path for call in proxy.calls if "/eviction" in call.path and call.status == 201]
