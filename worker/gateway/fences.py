@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from activities.ports import Unreadable
 from activities.storage.policies import NoPolicy
@@ -20,21 +21,23 @@ from worker.intake.inventory import Found
 router = APIRouter(prefix="/v1/fences", tags=["fences"])
 
 
+def _known(scope: str) -> str:
+    check_scope(scope)
+    return scope
+
+
+Scope = Annotated[str, Field(max_length=300), AfterValidator(_known)]
+
+
 class Freeze(Model):
-    scope: str = Field(max_length=300)
+    scope: Scope
     reason: str = Field(min_length=1, max_length=500)
     marks: bool = False
     """True freezes protective marks as well."""
 
-    @field_validator("scope")
-    @classmethod
-    def _known(cls, scope: str) -> str:
-        check_scope(scope)
-        return scope
-
 
 class Thaw(Model):
-    scope: str = Field(max_length=300)
+    scope: Scope
     reason: str = Field(default="", max_length=500)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Path
 from pydantic import Field
 
 from activities.storage.policies import NoPolicy
@@ -12,6 +14,8 @@ from worker.gateway.errors import Problem
 from worker.gateway.people import APPROVERS, Right
 from worker.gateway.services import Served, Services, SignedIn
 from worker.policy_desk import Applied, PolicyDesk, PolicyDiff, PolicyRefused
+
+Version = Annotated[int, Path(ge=1, le=2**31)]
 
 router = APIRouter(prefix="/v1/policy", tags=["policy"])
 
@@ -73,7 +77,7 @@ async def rollback(served: Served, person: SignedIn) -> Applied:
 
 
 @router.get("/versions/{version}", summary="One version, with its text")
-async def one(version: int, served: Served, person: SignedIn) -> PolicyVersion:
+async def one(version: Version, served: Served, person: SignedIn) -> PolicyVersion:
     try:
         return await served.threads.run(served.stores.policies.get, version)
     except NoPolicy as error:
@@ -81,7 +85,7 @@ async def one(version: int, served: Served, person: SignedIn) -> PolicyVersion:
 
 
 @router.post("/versions/{version}/approve", summary="Approve a widening as a second person")
-async def approve(version: int, served: Served, person: SignedIn) -> Applied:
+async def approve(version: Version, served: Served, person: SignedIn) -> Applied:
     person.require(Right.WIDEN)
     try:
         return await served.threads.run(_desk(served).approve, version, person.id, served.now())

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
+from activities.ports import Unreadable
 from medevac.approvals.approval import ApprovalResult, ApprovalState, ApprovalView, Waiter
 from medevac.fleet.node import Node
 from medevac.incident import End, Line, StepKey
@@ -209,13 +210,23 @@ async def test_what_was_out_before_is_listed_and_adopted_without_a_step(
     assert unknown.status_code == 404
 
 
-async def test_health_says_what_is_missing(client: httpx.AsyncClient, engine: StubEngine) -> None:
+async def test_health_says_what_is_missing(
+    client: httpx.AsyncClient, engine: StubEngine, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert (await client.get("/healthz")).status_code == 200
     assert (await client.get("/readyz")).status_code == 200
     engine.down = True
+    degraded = await client.get("/readyz")
+    assert (degraded.status_code, degraded.json()["status"]) == (200, "degraded"), "the inbox still holds deliveries"
+    assert "temporal" in degraded.json()
+
+    def unreadable(*_: object) -> None:
+        raise Unreadable("connection refused")
+
+    monkeypatch.setattr(type(stores.database), "check", unreadable)
     ready = await client.get("/readyz")
     assert ready.status_code == 503
-    assert "temporal" in ready.json()
+    assert {"temporal", "ledger"} <= set(ready.json())
     assert "medevac_deliveries_total" in (await client.get("/metrics")).text
 
 
