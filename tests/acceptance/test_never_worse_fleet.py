@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from medevac.events.parsing import MAX_PAYLOAD_BYTES
 from medevac.fleet.node import Node
 from medevac.incident import End, IncidentView, State
 from medevac.policy.loading import preset
@@ -282,7 +283,7 @@ async def test_what_is_not_from_a_known_sender_or_too_large_changes_nothing(up: 
         ({}, good.body, 401),
         ({"Authorization": "Bearer guess"}, good.body, 401),
         ({"Authorization": f"Bearer {up.home.token('ada')}"}, good.body, 401),
-        (token, good.body + b" " * 5_000_000, 413),
+        (token, good.body + b" " * MAX_PAYLOAD_BYTES, 413),
         (token, good.body[:-10], 400),
         (token, b"\x00\xff", 400),
         (token, b"[" * 100_000, 400),
