@@ -12,20 +12,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
 from temporalio.client import Client
-from temporalio.service import RPCError
 
 from simulation.layout import INSTANT, Layout
 from simulation.world import World
 from worker.children import Child, environment, free_port
 from worker.connection import MedevacPlugin
-from worker.embedded import temporal_binary
+from worker.embedded import http_ready, temporal_binary, temporal_ready
 from worker.home import SENDER, Home
 from worker.installation import find_config
 from worker.parts import build_registry
 from worker.settings import Settings
-from worker.setup import prepare_ledger, prepare_namespace
+from worker.setup import prepare_ledger
 from worker.stores import open_stores
 
 POLICY = Path(__file__).parent / "policy.yaml"
@@ -68,7 +66,7 @@ class Stack:
         """Starts it, again if it died, and waits until it polls."""
         await child.wait()
         await child.start()
-        await child.until(lambda: _http_ready(self.health[child.name]), READY_S)
+        await child.until(lambda: http_ready(self.health[child.name]), READY_S)
 
 
 @asynccontextmanager
@@ -113,14 +111,14 @@ async def stack(
             registry = build_registry(find_config(settings), settings.data_dir)
             await asyncio.to_thread(prepare_ledger, stores, registry, POLICY)
             stores.database.close()
-            await server.until(lambda: _temporal_ready(f"127.0.0.1:{port}"), READY_S)
+            await server.until(lambda: temporal_ready(f"127.0.0.1:{port}", 30), READY_S)
             client = await Client.connect(f"127.0.0.1:{port}", plugins=[MedevacPlugin()])
             made = Stack(home, client, env, server)
             if gateway:
                 made.url = f"http://127.0.0.1:{gateway_port}"
                 made.gateway = made.child("gateway", "worker.cli", "gateway")
                 await made.gateway.start()
-                await made.gateway.until(lambda: _http_ready(f"{made.url}/readyz"), READY_S)
+                await made.gateway.until(lambda: http_ready(f"{made.url}/readyz"), READY_S)
             yield made
         except BaseException:
             for child in () if made is None else made.workers:
@@ -159,20 +157,3 @@ async def until(condition: Callable[[], bool], timeout_s: float, what: str, poll
                 await asyncio.sleep(poll_s)
     except TimeoutError:
         raise SystemExit(f"{what} within {timeout_s:g} s: not seen") from None
-
-
-async def _temporal_ready(address: str) -> bool:
-    try:
-        client = await Client.connect(address, plugins=[MedevacPlugin()])
-        await prepare_namespace(client, 30)
-    except (RPCError, RuntimeError):
-        return False
-    return True
-
-
-async def _http_ready(url: str) -> bool:
-    try:
-        async with httpx.AsyncClient(timeout=5, trust_env=False) as client:
-            return (await client.get(url)).is_success
-    except httpx.HTTPError:
-        return False

@@ -141,9 +141,9 @@ async def stack(settings: Settings, policy: Path | None, timing: str) -> AsyncIt
         stores.database.close()
         await found.worker.start()
         await found.children["gateway"].start()
-        await server.until(lambda: _temporal_ready(passed["TEMPORAL_ADDRESS"], settings.retention_days), READY_S)
-        await found.worker.until(lambda: _http_ready(f"http://127.0.0.1:{worker_port}/readyz"), READY_S)
-        await found.children["gateway"].until(lambda: _http_ready(f"{found.url}/readyz"), READY_S)
+        await server.until(lambda: temporal_ready(passed["TEMPORAL_ADDRESS"], settings.retention_days), READY_S)
+        await found.worker.until(lambda: http_ready(f"http://127.0.0.1:{worker_port}/readyz"), READY_S)
+        await found.children["gateway"].until(lambda: http_ready(f"{found.url}/readyz"), READY_S)
         watcher = asyncio.create_task(_keep_up(found))
         yield found
     finally:
@@ -207,7 +207,7 @@ async def _keep_up(up: Stack) -> None:
     await asyncio.gather(*(keep(child) for child in up.children.values()))
 
 
-async def _temporal_ready(address: str, retention_days: int) -> bool:
+async def temporal_ready(address: str, retention_days: int) -> bool:
     try:
         client = await Client.connect(address, plugins=[MedevacPlugin()])
         await prepare_namespace(client, retention_days)
@@ -216,7 +216,7 @@ async def _temporal_ready(address: str, retention_days: int) -> bool:
     return True
 
 
-async def _http_ready(url: str) -> bool:
+async def http_ready(url: str) -> bool:
     try:
         async with httpx.AsyncClient(timeout=5, trust_env=False) as client:
             return (await client.get(url)).is_success

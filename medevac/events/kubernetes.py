@@ -21,7 +21,6 @@ from medevac.events.reading import Fields, Reading, entities, fault_code, instan
 EKS_CONDITIONS = frozenset(
     ("AcceleratedHardwareReady", "ContainerRuntimeReady", "KernelReady", "NetworkingReady", "StorageReady")
 )
-KUBELET_PRESSURE = frozenset(("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"))
 FACTS = frozenset(("EtcdIsVoter", "DrainInProgress", "Drained", "MaintenanceInProgress", "SchedulingDisabled"))
 """Conditions that say something without being good or bad."""
 PLANNED = {"VMEventScheduled": "maintenance/VMEventScheduled", "MaintenancePlanned": "maintenance/planned"}

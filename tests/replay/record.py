@@ -17,14 +17,13 @@ from typing import Any
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.testing import WorkflowEnvironment
-from temporalio.worker import Worker
 
 from activities import signatures as sig
 from medevac.approvals.approval import ApprovalState, Verdict, Vote
 from medevac.faults.classes import FaultClass
 from medevac.incident import Hold, Outcome, State, StepResult
 from medevac.policy.plan import Action, ApprovalNeed, Plan, Rung
-from tests.workflow.conftest import TEMPORAL, fault
+from tests.workflow.conftest import TEMPORAL, fault, scripted_workers
 from tests.workflow.scripted import Script, plan_for, until_cancelled
 from worker.connection import MedevacPlugin
 from workflows.approval import ApprovalWorkflow
@@ -195,17 +194,7 @@ async def main(names: list[str]) -> None:
     ) as env:
         for name in names or CASES:
             script = Script()
-            workers = [
-                Worker(
-                    env.client,
-                    task_queue=queue.value,
-                    workflows=[NodeWorkflow, ApprovalWorkflow] if queue is sig.Queue.MAIN else [],
-                    activities=script.activities(),
-                    max_heartbeat_throttle_interval=timedelta(seconds=0.2),
-                    default_heartbeat_throttle_interval=timedelta(seconds=0.2),
-                )
-                for queue in sig.Queue
-            ]
+            workers = scripted_workers(env.client, script)
             async with workers[0], workers[1], workers[2]:
                 for handle in await CASES[name](Recorder(env.client, script)):
                     history = await handle.fetch_history()

@@ -42,12 +42,11 @@ def script() -> Script:
     return Script()
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def client(server: WorkflowEnvironment, script: Script) -> AsyncIterator[Client]:
-    """A worker that follows the script, on the queues of the real one."""
-    workers = [
+def scripted_workers(client: Client, script: Script) -> list[Worker]:
+    """One for each of the real worker's queues."""
+    return [
         Worker(
-            server.client,
+            client,
             task_queue=queue.value,
             workflows=[NodeWorkflow, ApprovalWorkflow] if queue is sig.Queue.MAIN else [],
             activities=script.activities(),
@@ -56,6 +55,12 @@ async def client(server: WorkflowEnvironment, script: Script) -> AsyncIterator[C
         )
         for queue in sig.Queue
     ]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def client(server: WorkflowEnvironment, script: Script) -> AsyncIterator[Client]:
+    """A worker that follows the script, on the queues of the real one."""
+    workers = scripted_workers(server.client, script)
     async with workers[0], workers[1], workers[2]:
         yield server.client
 
