@@ -24,7 +24,7 @@ from simulation.layout import INSTANT, Layout
 from simulation.world import World
 from worker.children import Child, environment, free_port
 from worker.connection import MedevacPlugin
-from worker.embedded import _http_ready, _temporal_ready, temporal_binary
+from worker.embedded import http_ready, temporal_binary, temporal_ready
 from worker.home import SENDER, Home
 from worker.installation import find_config
 from worker.parts import build_registry
@@ -65,7 +65,7 @@ class Rig:
 
     async def up(self) -> None:
         await self.gateway.start()
-        await self.gateway.until(lambda: _http_ready(f"{self.url}/healthz"), LONG_S)
+        await self.gateway.until(lambda: http_ready(f"{self.url}/healthz"), LONG_S)
 
     async def kill(self) -> None:
         self.gateway.kill()
@@ -130,7 +130,7 @@ async def test_a_killed_gateway_loses_and_doubles_nothing(rig: Rig, without_temp
         nodes = [n for n in world.nodes("sim-a") if n.gpus][: AT_ONCE * (KILLS + 1)]
     if not without_temporal:
         await rig.temporal.start()
-        await rig.temporal.until(lambda: _temporal_ready(rig.address, 30), LONG_S)
+        await rig.temporal.until(lambda: temporal_ready(rig.address, 30), LONG_S)
     await rig.up()
     waiting = list(nodes)
     for _ in range(KILLS):
@@ -143,7 +143,7 @@ async def test_a_killed_gateway_loses_and_doubles_nothing(rig: Rig, without_temp
     if without_temporal:
         assert (await asyncio.to_thread(rig.stores.inbox.waiting))[0] > 0
         await rig.temporal.start()
-        await rig.temporal.until(lambda: _temporal_ready(rig.address, 30), LONG_S)
+        await rig.temporal.until(lambda: temporal_ready(rig.address, 30), LONG_S)
         await asyncio.sleep(chance.uniform(0.0, 1.0))
         await rig.kill()
         await rig.up()
