@@ -181,6 +181,19 @@ class Provider(Protocol):
         ...
 
 
+@runtime_checkable
+class HasEvidence(Protocol):
+    """A cluster or provider that can tell what is known about a machine before something irreversible is done to it."""
+
+    def evidence(self, node: Node, incident: str) -> Iterable[tuple[str, bytes]]:
+        """Named pieces (`console.txt`, `events.json`), one at a time; reads only, changes nothing.
+
+        Names are plain file names. Whoever takes them bounds, redacts and stores them. Raises `Unreadable` for
+        what can't be had now; what was given before that is kept.
+        """
+        ...
+
+
 # -- checks, tickets, chat -------------------------------------------------------------------------------------
 
 
