@@ -13,7 +13,7 @@ from typing import Literal, Protocol, runtime_checkable
 from pydantic import JsonValue
 
 from medevac.faults.classes import Covers
-from medevac.fleet.node import Capability, Node, Workload
+from medevac.fleet.node import Capability, Machine, Node, Workload
 from medevac.incident import StepKey
 from medevac.model import Model
 
@@ -36,6 +36,10 @@ class Unclear(Exception):
 
 class Unreadable(Exception):
     """The world can't be read. A destructive step takes this as a no; a protective one may retry."""
+
+
+class NotAllowed(Unreadable):
+    """It can't be read, and asking again can't help: wrong credentials, a missing right, an unknown region."""
 
 
 # -- cluster ---------------------------------------------------------------------------------------------------
@@ -122,7 +126,7 @@ class HasVolumes(Protocol):
 
 @runtime_checkable
 class HasRights(Protocol):
-    """A cluster whose account can be asked what it may do."""
+    """A cluster or provider whose account can be asked what it may do."""
 
     def missing_rights(self) -> list[str]:
         """What it lacks of what the configuration means it to do, in words; empty = nothing."""
@@ -157,6 +161,8 @@ class MachineState(Model):
     ready: bool = False
     successor: str | None = None
     """Node name of the machine that was asked for with the request's tag, once it has joined."""
+    successor_id: str | None = None
+    """Its machine id as soon as it is known. A provider that knows no node names gives only this: the cluster does."""
     successor_ready: bool = False
 
 
@@ -178,6 +184,42 @@ class Provider(Protocol):
         `REQUEST` carries the tag (with the system's own token where it has one); the other verbs take no token.
         Raises `NotSent` or `Unclear`.
         """
+        ...
+
+
+@runtime_checkable
+class HasSteps(Protocol):
+    """A provider whose verbs take more than one call: stop, then start; launch, then join a group."""
+
+    def proceed(self, verb: Verb, node: Node, tag: str) -> str | None:
+        """Makes the next call of what `do` began, where the world shows that it is due; what it did, in words.
+
+        Called again and again while the proof is waited for, after a worker's death too, so every such call is one
+        that may be made twice without a second effect. Raises `NotSent`, `Unclear` or `Unreadable`; a `NotSent`
+        that is final says why the proof can't come any more.
+        """
+        ...
+
+
+@runtime_checkable
+class HasRelease(Protocol):
+    """A provider that bills for what was asked for, also when it never comes up."""
+
+    def release(self, node: Node, tag: str, joined: frozenset[str]) -> tuple[str, ...]:
+        """Ends every machine that was asked for under `tag`, but for those of `joined` (machine ids); the ids.
+
+        Idempotent. Never touches `node`'s own machine, nor any that doesn't carry the tag. Raises `NotSent`,
+        `Unclear` or `Unreadable`.
+        """
+        ...
+
+
+@runtime_checkable
+class HasLocate(Protocol):
+    """A provider that can be asked about a machine by its id alone."""
+
+    def locate(self, machine_id: str) -> Machine | None:
+        """None when none of its accounts knows it. Raises `Unreadable`."""
         ...
 
 
