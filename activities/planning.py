@@ -13,12 +13,13 @@ from activities import signatures as sig
 from activities.census import CensusTaker
 from activities.clock import Clock, utcnow
 from activities.failures import Bounded, redact, unreadable
+from activities.means import means
 from activities.ports import Unreadable
 from activities.registry import NotConfigured, Registry
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
 from medevac.faults.classes import Covers
-from medevac.fleet.node import Capability, Node, Workload
+from medevac.fleet.node import Node, Workload
 from medevac.policy.active import PolicyVersion, acting_since
 from medevac.policy.loading import PolicyError
 from medevac.policy.plan import History, Plan
@@ -119,13 +120,11 @@ class PlanActivities:
         raise AssertionError("unreachable")
 
     def _capable(self, node: Node) -> Node:
-        """A machine can do what its provider's adapter says and no more; without an adapter, nothing."""
-        capabilities: frozenset[Capability] = frozenset()
-        try:
-            provider = self._registry.provider(node.machine.provider)
-            capabilities = self._read(lambda: provider.capabilities(node))
-        except NotConfigured as error:
-            activity.logger.warning("%s/%s: %s", node.cluster, node.name, error)
+        """A machine can do what its adapters say and no more; without an adapter, nothing."""
+        adapters = means(self._registry, node.cluster, node.machine.provider)
+        if adapters.provider is None:
+            activity.logger.warning("%s/%s: no provider is called %r", node.cluster, node.name, node.machine.provider)
+        capabilities = self._read(lambda: adapters.capabilities(node))
         machine = node.machine.model_copy(update={"capabilities": capabilities})
         return node.model_copy(update={"machine": machine})
 

@@ -255,6 +255,8 @@ class Checks(Protocol):
 
     def covers(self, node: Node) -> frozenset[Covers]:
         """What a check of this node can prove; empty = no real check exists, and nothing is returned by it."""
+    told_by: Literal["provider", "node"] = "provider"
+    """Who is asked about it again: what was done from within the node, its provider knows nothing of."""
         ...
 
     def run(self, node: Node, covers: tuple[Covers, ...], key: StepKey) -> CheckResult | None:
@@ -293,3 +295,24 @@ class Chat(Protocol):
     def post(self, key: str, thread: str, text: str) -> str:
         """One physical message. Raises `NotSent` or `Unclear`."""
         ...
+@runtime_checkable
+class ActsOnNodes(Protocol):
+    """A cluster that can have some things done from within its nodes, where no provider does them from outside."""
+
+    def node_capabilities(self, node: Node) -> frozenset[Capability]:
+        """What would be done now if it were asked for; nothing where the node couldn't carry it out."""
+        ...
+
+    def node_state(self, node: Node, key: StepKey) -> MachineState:
+        """With `told_by="node"`; `key` is the act's that is asked about. Raises `Unreadable`."""
+        ...
+
+    def do_on_node(self, verb: Verb, node: Node, key: StepKey) -> JsonValue:
+        """Begins it once: `key` is the token, a second call with it begins nothing. Raises `NotSent` or `Unclear`."""
+        ...
+
+    def proceed_on_node(self, verb: Verb, node: Node, key: StepKey) -> str | None:
+        """As `HasSteps.proceed`."""
+        ...
+
+

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from activities.means import means
 from activities.ports import Unreadable
-from activities.registry import NotConfigured, Registry
+from activities.registry import Registry
 from activities.storage.ledger import Ledger
 from medevac.events.event import HealthEvent, Kind
 from medevac.faults import catalogue
@@ -93,10 +94,7 @@ class Explainer:
         )
 
     def _capable(self, node: Node) -> Node:
-        try:
-            capabilities = self._registry.provider(node.machine.provider).capabilities(node)
-        except NotConfigured:
-            capabilities = frozenset()
+        capabilities = means(self._registry, node.cluster, node.machine.provider).capabilities(node)
         return node.model_copy(update={"machine": node.machine.model_copy(update={"capabilities": capabilities})})
 
     def _workloads(self, node: Node) -> tuple[Workload, ...]:

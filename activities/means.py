@@ -1,0 +1,83 @@
+"""By which adapter a verb is carried out: the machine's provider, or from within the node through its cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import JsonValue
+
+from activities.ports import ActsOnNodes, MachineState, Provider, Verb
+from activities.registry import NotConfigured, Registry
+from medevac.fleet.node import Capability, Node
+from medevac.incident import StepKey
+
+NEEDS: dict[Verb, Capability] = {
+    Verb.RESTART_AGENT: Capability.RESTART_AGENT,
+    Verb.RESET_GPU: Capability.RESET_GPU,
+    Verb.REBOOT: Capability.REBOOT,
+    Verb.REINSTALL: Capability.REINSTALL,
+    Verb.REQUEST: Capability.REPLACE,
+    Verb.TERMINATE: Capability.TERMINATE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """All adapters that one machine has. Either may be missing; both are asked about what they can."""
+
+    provider: Provider | None
+    cluster: ActsOnNodes | None
+
+    def capabilities(self, node: Node) -> frozenset[Capability]:
+        """What can be done to the machine by any of them. Raises `Unreadable`."""
+        outside = self.provider.capabilities(node) if self.provider else frozenset()
+        return outside | (self.cluster.node_capabilities(node) if self.cluster else frozenset())
+
+    def by(self, verb: Verb, node: Node, key: StepKey) -> Provider:
+        """From outside where that can be: it also works on a node that hangs. Raises `NotConfigured`."""
+        need = NEEDS[verb]
+        outside = self.provider is not None and need in self.provider.capabilities(node)
+        within = not outside and self.cluster is not None and need in self.cluster.node_capabilities(node)
+        return self.again("node" if within else "provider", node, key)
+
+    def again(self, told_by: Literal["provider", "node"], node: Node, key: StepKey) -> Provider:
+        """The one that told a state before. Raises `NotConfigured`."""
+        if told_by == "node" and self.cluster is not None:
+            return WithinNode(self.cluster, key)
+        if self.provider is None:
+            raise NotConfigured(f"no provider is called {node.machine.provider!r}; name it under `providers`")
+        return self.provider
+
+
+@dataclass(slots=True)
+class WithinNode:
+    """A node as if it were the provider of its own machine. It knows the call by its step, not by its incident."""
+
+    cluster: ActsOnNodes
+    key: StepKey
+    """Of the act."""
+    name: str = "the node itself"
+    simulated: bool = False
+
+    def capabilities(self, node: Node) -> frozenset[Capability]:
+        return self.cluster.node_capabilities(node)
+
+    def state(self, node: Node, tag: str) -> MachineState:
+        return self.cluster.node_state(node, self.key)
+
+    def do(self, verb: Verb, node: Node, tag: str) -> JsonValue:
+        return self.cluster.do_on_node(verb, node, self.key)
+
+    def proceed(self, verb: Verb, node: Node, tag: str) -> str | None:
+        return self.cluster.proceed_on_node(verb, node, self.key)
+
+
+def means(registry: Registry, cluster: str, provider: str) -> Means:
+    """Of the machines of this provider in this cluster. Raises `NotConfigured` where the cluster isn't."""
+    found = registry.cluster(cluster)
+    try:
+        outside = registry.provider(provider)
+    except NotConfigured:
+        outside = None
+    return Means(outside, found if isinstance(found, ActsOnNodes) else None)
