@@ -262,9 +262,23 @@ inbox = sa.Table(
     sa.Column("body", Json, nullable=False),
     sa.Column("lane", Words, nullable=False, server_default=""),
     sa.Column("due_at", Moment),
-    sa.Index(None, "lane", "id"),
+    sa.Column("family", Words, nullable=False, server_default=""),
+    sa.Column("turn", sa.Float, nullable=False, server_default="0"),
+    sa.Index(None, "lane", "turn", "id"),
+    sa.Index(None, "family"),
 )
-"""Items of one `lane` are taken in their order; `due_at` is when its lane is looked at again (null: at once)."""
+"""Items of one `lane` are taken by their `turn`, those of one `family` always in their order; `due_at` is when the lane
+is looked at again (null: at once)."""
+
+said = sa.Table(
+    "said",
+    metadata,
+    sa.Column("key", Words, primary_key=True),
+    sa.Column("words", Words, nullable=False),
+    sa.Column("at", Moment, nullable=False),
+    sa.Index(None, "at"),
+)
+"""What each sender said last under each of its keys, and has been held of it; every gateway tells repeats by it."""
 
 dead_letters = sa.Table(
     "dead_letters",
