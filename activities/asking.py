@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 
 from pydantic import JsonValue
@@ -34,12 +35,20 @@ JOIN = "join_many"
 
 
 class AskActivities:
-    """`loop` is the event loop that `client` belongs to."""
+    """`loop` is the event loop that `client` belongs to; `vote_keys` are the public keys of the gateways."""
 
-    def __init__(self, ledger: Ledger, client: Client, loop: asyncio.AbstractEventLoop, clock: Clock = utcnow) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        client: Client,
+        loop: asyncio.AbstractEventLoop,
+        vote_keys: Sequence[str],
+        clock: Clock = utcnow,
+    ) -> None:
         self._ledger = ledger
         self._client = client
         self._loop = loop
+        self._vote_keys = list(vote_keys)
         self._clock = clock
         self._joining: Batching[sig.AskRequest] = Batching(self._join_all, TURN_S, "the questions")
 
@@ -89,7 +98,11 @@ class AskActivities:
         first = requests[0]
         await self._client.start_workflow(
             APPROVAL,
-            {"id": first.request.id, "timing": first.timing.model_dump(mode="json")},
+            {
+                "id": first.request.id,
+                "timing": first.timing.model_dump(mode="json"),
+                "vote_keys": self._vote_keys,
+            },
             id=f"{APPROVAL}/{first.request.id}",
             task_queue=sig.Queue.MAIN.value,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,

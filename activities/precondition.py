@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from activities.approved import Approved
 from activities.clock import Clock, utcnow
 from activities.failures import UNREADABLE_RETRY_S, Refused, unreadable, waits
 from activities.guard.store import GuardStore
@@ -27,12 +28,19 @@ class Look:
     """
 
     def __init__(
-        self, registry: Registry, ledger: Ledger, guard: GuardStore, fences: Fences, clock: Clock = utcnow
+        self,
+        registry: Registry,
+        ledger: Ledger,
+        guard: GuardStore,
+        fences: Fences,
+        approved: Approved,
+        clock: Clock = utcnow,
     ) -> None:
         self._registry = registry
         self._ledger = ledger
         self._guard = guard
         self._fences = fences
+        self._approved = approved
         self._clock = clock
 
     def begin(self, pre: Precondition) -> Node:
@@ -50,9 +58,15 @@ class Look:
         """The node as it is now. The fence is read last: nothing may lie between it and the call."""
         self._ledger_agrees(pre)
         self._lease_is_ours(pre)
+        for approval in pre.approvals:
+            self._approved.check(approval, pre.incident)
         node = self._node(pre)
         self._no_fence(pre, node)
         return node
+
+    def fence(self, pre: Precondition, node: Node) -> None:
+        """Before a later call of a step: what was looked at first has changed by it, but a freeze still stops it."""
+        self._no_fence(pre, node)
 
     def _ledger_agrees(self, pre: Precondition) -> None:
         # A restored, older workflow store doesn't know that its incident is over; the ledger does.

@@ -149,6 +149,8 @@ class Precondition(Model):
     foreign_cordon: str | None = None
     hands_off: str | None = None
     """As the plan saw them; another one than these refuses the step."""
+    approvals: tuple[str, ...] = ()
+    """What people have said yes to for this plan; counted again from the ledger, signatures and all."""
 
 
 class EvacuateRequest(Keyed):

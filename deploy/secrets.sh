@@ -19,4 +19,10 @@ make medevac_database_url "postgresql+psycopg://medevac:$(cat "$folder/medevac_d
 make sender_token "$(random)"
 make operator_token "$(random)"
 make approver_token "$(random)"
+# Signs votes: the private half is mounted into the gateway alone.
+command -v openssl >/dev/null || { echo "openssl, which makes the vote key, is missing: install it, run this again" >&2; exit 1; }
+new=$(openssl genpkey -algorithm ed25519)
+make vote_key "$new"
+public=$(openssl pkey -in "$folder/vote_key" -pubout)
+make vote_key_pub "$public"
 echo "Secrets are in $folder. Next: cp deploy/example.env .env, then docker compose up --detach --wait"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -12,6 +12,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import Interceptor
 
+from activities.approved import Approved
 from activities.asking import AskActivities
 from activities.census import CensusTaker
 from activities.evacuation import EvacuationActivities
@@ -37,6 +38,7 @@ from worker.settings import Settings
 from worker.stores import Stores
 from worker.sweep import Sweep
 from worker.threads import Threads
+from worker.vote_keys import public_keys
 from workflows.approval import ApprovalWorkflow
 from workflows.node import NodeWorkflow
 
@@ -62,7 +64,9 @@ def assemble(settings: Settings, installation: Installation, client: Client) -> 
     bounded, threads = Bounded(), Threads(4)
     folding = Folding(stores.ledger, bounded)
     return Assembly(
-        implementations=implementations(registry, stores, client, asyncio.get_running_loop(), bounded, folding),
+        implementations=implementations(
+            registry, stores, client, asyncio.get_running_loop(), bounded, folding, public_keys(installation.config)
+        ),
         interceptors=[LedgerInterceptor(stores.ledger, bounded)],
         sweep=Sweep(
             stores,
@@ -85,9 +89,10 @@ def implementations(
     loop: asyncio.AbstractEventLoop,
     bounded: Bounded,
     folding: Folding,
+    vote_keys: Sequence[str],
 ) -> list[Callable[..., Any]]:
     """Every activity, bound to what it acts on."""
-    look = Look(registry, stores.ledger, stores.guard, stores.fences)
+    look = Look(registry, stores.ledger, stores.guard, stores.fences, Approved(stores.ledger, vote_keys))
     census = CensusTaker(registry, stores.policies, bounded)
     once = SendOnce(stores.ledger, bounded)
     objects = (
@@ -99,7 +104,7 @@ def implementations(
         VerificationActivities(registry),
         TicketActivities(registry, once),
         MessageActivities(registry, once, folding),
-        AskActivities(stores.ledger, client, loop),
+        AskActivities(stores.ledger, client, loop, vote_keys),
         RecordingActivities(stores.ledger),
     )
     return [method for one in objects for method in _activities_of(one)]

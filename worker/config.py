@@ -68,6 +68,20 @@ class Token(Model):
         return self
 
 
+class PublicKey(Model):
+    """Of a gateway's vote key (Ed25519, PEM). `medevac vote-key` makes a pair."""
+
+    pem: str | None = None
+    file: Path | None = None
+    env: str | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if sum(part is not None for part in (self.pem, self.file, self.env)) != 1:
+            raise ValueError("give exactly one of `pem`, `file` and `env`")
+        return self
+
+
 class Basic(Model):
     user: str = Field(min_length=1)
     password: Token
@@ -184,6 +198,8 @@ class Config(Model):
     queues: tuple[Queue, ...] = ()
     pollers: tuple[Poller, ...] = ()
     people: tuple[Person, ...] = ()
+    vote_keys: tuple[PublicKey, ...] = ()
+    """Votes count that a gateway with one of these keys signed; without any, nobody can vote."""
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:

@@ -14,7 +14,15 @@ from temporalio.plugin import SimplePlugin
 from temporalio.runtime import Runtime
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-PASSED_THROUGH = ("pydantic", "pydantic_core", "medevac", "activities", "workflows.messages", "workflows.run")
+PASSED_THROUGH = (
+    "pydantic",
+    "cryptography",
+    "pydantic_core",
+    "medevac",
+    "activities",
+    "workflows.messages",
+    "workflows.run",
+)
 """Re-importing these in every sandbox costs more CPU than all the rest of a workflow start; they keep no state."""
 
 CONNECT_TIMEOUT = timedelta(seconds=5)

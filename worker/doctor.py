@@ -22,6 +22,7 @@ from worker.installation import check_policy, find_config
 from worker.parts import build_registry
 from worker.settings import Settings
 from worker.stores import open_stores
+from worker.vote_keys import public_keys
 
 CALL = timedelta(seconds=5)
 LATELY = timedelta(seconds=80)
@@ -66,6 +67,7 @@ async def _configuration(settings: Settings) -> str:
     config = find_config(settings)
     Senders(config.senders)
     People(config.people)
+    signed = public_keys(config)
     if not config.senders:
         raise _Bad("no sender may post events", "add one under `senders`")
     approvers = [person.id for person in config.people if APPROVERS.intersection(person.groups)]
@@ -73,6 +75,11 @@ async def _configuration(settings: Settings) -> str:
         raise _Bad(
             f"{len(approvers)} approver(s): a widening of the policy, and some plans, need two people",
             "add people of the group `approver` under `people`",
+        )
+    if not signed:
+        raise _Bad(
+            "no vote counts here: `vote_keys` names no key",
+            "`medevac vote-key FILE`: FILE is for the gateway (MEDEVAC_VOTE_KEY_FILE), FILE.pub for `vote_keys`",
         )
     return f"{config.installation}: {len(config.senders)} senders, {len(config.people)} people"
 

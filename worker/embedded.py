@@ -107,6 +107,7 @@ async def stack(settings: Settings, policy: Path | None, timing: str) -> AsyncIt
         MEDEVAC_LOG_LEVEL=settings.log_level,
         MEDEVAC_SHUTDOWN_S="5",
         PYTHONUNBUFFERED="1",
+        **({"MEDEVAC_VOTE_KEY_FILE": str(home.vote_key)} if home.vote_key.exists() else {}),
         **({"MEDEVAC_CHAT_CALLS_PER_S": SIMULATED_CALLS_PER_S, "MEDEVAC_SWEEP_S": "5"} if simulated else {}),
     )
     logs = home.path / "logs"

@@ -16,6 +16,7 @@ from simulation.layout import DEMO, Layout
 from simulation.world import World
 from worker.installation import CONFIG, NotReady
 from worker.parts import WORLD
+from worker.vote_keys import write_pair
 
 SENDER = "sender"
 PEOPLE = {
@@ -51,14 +52,22 @@ class Home:
                 out.write(secrets.token_urlsafe(32))
         return file.read_text().strip()
 
+    @property
+    def vote_key(self) -> Path:
+        return self.path / "vote.key"
+
     def make(self, layout: Layout | None = None, seed: int = 0) -> None:
         """A simulated installation, as far as it isn't there yet."""
         self.path.mkdir(parents=True, exist_ok=True)
         layout = layout or Layout(durations=DEMO, spares=SPARES)
         if not self.world.exists():
             World.create(self.world, layout, seed).close()
+        if not self.vote_key.exists():
+            write_pair(self.vote_key)
         if not self.config.exists():
             self.config.write_text(self._written(layout), encoding="utf-8")
+        elif "\nvote_keys:" not in (written := self.config.read_text(encoding="utf-8")):
+            self.config.write_text(written + "\n".join(self._votes()) + "\n", encoding="utf-8")
 
     def demo_policy(self) -> Path:
         """A file of its own, to be read and changed; refused where anything is real."""
@@ -96,6 +105,9 @@ class Home:
             return {}
         return found if isinstance(found, dict) else {}
 
+    def _votes(self) -> list[str]:
+        return ["vote_keys:", f"  - {{file: {json.dumps(str(self.vote_key) + '.pub')}}}"]
+
     def _written(self, layout: Layout) -> str:
         def sha(whose: str) -> str:
             return hashlib.sha256(self.token(whose).encode()).hexdigest()
@@ -116,6 +128,7 @@ class Home:
             "    sources: [alertmanager, cloudevents, nvsentinel, kmsg, generic]",
             f"    clusters: [{', '.join(layout.clusters)}]",
             f"    bearer: {{sha256: {sha(SENDER)}}}",
+            *self._votes(),
             "people:",
         ]
         for person, groups in PEOPLE.items():

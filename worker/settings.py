@@ -90,6 +90,8 @@ class Settings(BaseSettings):
     retention_days: int = Field(default=30, ge=30)
     """Least retention of the Temporal namespace that `setup` sets."""
 
+    vote_key: SecretStr | None = None
+    """Of the gateway alone: its private key (PEM), which signs votes. Its public half stands under `vote_keys`."""
     max_body_bytes: int = Field(default=16 * 1024 * 1024, ge=1_024)
     signal_timeout_s: float = Field(default=3.0, gt=0)
     """Of one signal to a workflow. A delivery waits one second at most, then what is left of it goes to the inbox."""

@@ -13,6 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from activities import signatures as sig
     from medevac.approvals import tally
     from medevac.approvals.approval import ApprovalResult, ApprovalView, Vote
+    from medevac.approvals.signing import Signatures
     from medevac.incident import StepKey
     from workflows.messages import APPROVAL, ApprovalInput, AskRequest, Decided
 
@@ -34,6 +35,8 @@ class ApprovalWorkflow:
     def __init__(self, given: ApprovalInput) -> None:
         self.id = given.id
         self.timing = given.timing
+        with workflow.unsafe.sandbox_unrestricted(), workflow.unsafe.imports_passed_through():
+            self.signatures = Signatures(given.vote_keys)
         self.view: ApprovalView | None = given.carried
         self.result: ApprovalResult | None = given.carried.result if given.carried else None
         self.inbox: list[AskRequest] = []
@@ -71,6 +74,12 @@ class ApprovalWorkflow:
     def _check_vote(self, vote: Vote) -> None:
         if self.view is None:
             raise ValueError(f"{self.id} has not been asked yet")
+        # The library resolves its own errors by import while it verifies; the sandbox's answer to that would end
+        # the process.
+        with workflow.unsafe.sandbox_unrestricted(), workflow.unsafe.imports_passed_through():
+            genuine = self.signatures.genuine(vote)
+        if not genuine:
+            raise ValueError("this vote was not signed by the gateway; vote there, as yourself")
         if refusal := tally.refusal(self.view, vote, workflow.now()):
             raise ValueError(refusal)
 

@@ -76,6 +76,8 @@ class NodeInput(Model):
 class ApprovalInput(Model):
     id: str
     timing: Timing = PRODUCTION
+    vote_keys: tuple[str, ...] = ()
+    """Public keys of the gateways; a vote that none of them signed is declined."""
     carried: ApprovalView | None = None
 
 

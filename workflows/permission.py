@@ -141,6 +141,7 @@ class Permission:
                 f"approval {approval} was {result.state}: {result.reason}", ", ".join(result.by) or "expiry"
             )
             raise Again
+        run.approvals.append(approval)
 
     async def _leave(self, approval: str) -> None:
         self.run.asks += 1

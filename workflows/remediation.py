@@ -99,6 +99,7 @@ class Remediation:
 
     async def _permission(self, plan: Plan) -> Plan:
         """Lease, then approval, then the facts read again: the plan that may be carried out now."""
+        self.run.approvals = []
         fleet_wide = await self.permission.lease(plan)
         if plan.approval and not fleet_wide:
             await self._ask(plan, plan.approval)

@@ -54,6 +54,8 @@ class IncidentRun:
         self.asked_rungs: list[Rung] = list(carried.asked_rungs)
         self.remedy: Remedy | None = carried.remedy
         self.decisions: dict[str, ApprovalResult] = {d.id: d for d in carried.decisions}
+        self.approvals: list[str] = []
+        """Approvals that the plan at hand was given."""
         self.asks = carried.asks
         self.requested = carried.requested
         self.updates: dict[str, str] = dict(carried.updates)
@@ -187,6 +189,7 @@ class IncidentRun:
             mark=plan.mark,
             foreign_cordon=plan.foreign_cordon,
             hands_off=plan.hands_off,
+            approvals=tuple(self.approvals),
         )
 
     def found_another(self, now: Identity) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
+from pydantic import Field
+
 from medevac.model import Model
 from medevac.policy.plan import ApprovalNeed
 
@@ -61,6 +63,8 @@ class Vote(Model):
     via: str
     """`cli`, `api`, `console`, `slack`."""
     at: datetime
+    signature: str = Field(default="", max_length=200)
+    """The gateway's, over all the rest (`medevac.approvals.signing`)."""
 
 
 class ApprovalResult(Model):

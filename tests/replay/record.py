@@ -23,6 +23,7 @@ from medevac.approvals.approval import ApprovalState, Verdict, Vote
 from medevac.faults.classes import FaultClass
 from medevac.incident import Hold, Outcome, State, StepResult
 from medevac.policy.plan import Action, ApprovalNeed, Plan, Rung
+from tests.votes import KEYS, SIGNER
 from tests.workflow.conftest import TEMPORAL, fault, scripted_workers
 from tests.workflow.scripted import Script, plan_for, until_cancelled
 from worker.connection import MedevacPlugin
@@ -60,7 +61,7 @@ class Recorder:
         """The real `ask`, without a ledger."""
         await self.client.start_workflow(
             ApprovalWorkflow.run,
-            ApprovalInput(id=request.request.id, timing=sig.TEST),
+            ApprovalInput(id=request.request.id, timing=sig.TEST, vote_keys=KEYS),
             id=approval_workflow_id(request.request.id),
             task_queue=sig.Queue.MAIN.value,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
@@ -78,14 +79,16 @@ class Recorder:
             handle: Handle = self.client.get_workflow_handle(approval_workflow_id(request.id))
             while (view := await handle.query(ApprovalWorkflow.shown)) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-        vote = Vote(
-            approval=request.id,
-            voter="alice",
-            groups=("approvers",),
-            verdict=verdict,
-            shown_hash=view.shown_hash,
-            via="api",
-            at=datetime.now(UTC),
+        vote = SIGNER.sign(
+            Vote(
+                approval=request.id,
+                voter="alice",
+                groups=("approvers",),
+                verdict=verdict,
+                shown_hash=view.shown_hash,
+                via="api",
+                at=datetime.now(UTC),
+            )
         )
         await handle.execute_update(ApprovalWorkflow.decide, vote, id="alice")
         return handle

@@ -17,8 +17,10 @@ from temporalio.worker import Worker
 
 from activities import signatures as sig
 from medevac.approvals.approval import ApprovalRequest, ApprovalResult, ApprovalView, Verdict, Vote, Waiter
+from medevac.approvals.signing import Signer, new_key
 from medevac.incident import StepKey, StepResult
 from medevac.policy.plan import ApprovalNeed
+from tests.votes import KEYS, SIGNER
 from tests.workflow.scripted import Script
 from workflows.approval import ApprovalWorkflow
 from workflows.messages import ApprovalInput, Decided, approval_workflow_id
@@ -83,7 +85,7 @@ class Question:
         ask = sig.AskRequest(key=StepKey(incident=f"inc-{n}", step="ask"), request=request, timing=sig.TEST)
         await self.client.start_workflow(
             ApprovalWorkflow.run,
-            ApprovalInput(id=self.id, timing=sig.TEST),
+            ApprovalInput(id=self.id, timing=sig.TEST, vote_keys=KEYS),
             id=approval_workflow_id(self.id),
             task_queue=sig.Queue.MAIN.value,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
@@ -101,7 +103,13 @@ class Question:
         return view
 
     async def vote(
-        self, voter: str, verdict: Verdict = Verdict.APPROVE, *, group: str = "approvers", shown: str | None = None
+        self,
+        voter: str,
+        verdict: Verdict = Verdict.APPROVE,
+        *,
+        group: str = "approvers",
+        shown: str | None = None,
+        signer: Signer = SIGNER,
     ) -> str:
         vote = Vote(
             approval=self.id,
@@ -113,6 +121,7 @@ class Question:
             via="api",
             at=datetime.now(UTC),
         )
+        vote = signer.sign(vote)
         return await self.handle.execute_update(ApprovalWorkflow.decide, vote, id=f"{voter}:{verdict}:{shown}")
 
 
@@ -177,6 +186,17 @@ async def test_a_vote_that_can_t_count_gets_its_reason_and_leaves_nothing(
     assert not [
         event for event in history.events if event.HasField("workflow_execution_update_accepted_event_attributes")
     ]
+    await question.handle.terminate("done")
+
+
+async def test_a_vote_that_no_gateway_signed_is_declined(client: Client, queue: str) -> None:
+    question = Question(client)
+    await question.ask(queue)
+    stranger = Signer(new_key()[0])
+    with pytest.raises(WorkflowUpdateFailedError) as error:
+        await question.vote("alice", signer=stranger)
+    assert "not signed by the gateway" in str(error.value.cause)
+    assert (await question.view()).votes == ()
     await question.handle.terminate("done")
 
 

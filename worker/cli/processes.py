@@ -1,4 +1,4 @@
-"""`up`, `worker`, `gateway`, `consume`, `poll`, `setup`, `doctor`: the processes and their preparation."""
+"""`up`, `worker`, `gateway`, `consume`, `poll`, `setup`, `doctor`, `vote-key`: the processes and their preparation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Config = Annotated[Path | None, typer.Option(help="Configuration file; default M
 
 
 def register(app: typer.Typer) -> None:
-    for command in (up, worker, gateway, consume, poll, setup, doctor):
+    for command in (up, worker, gateway, consume, poll, setup, doctor, vote_key):
         app.command()(command)
 
 
@@ -37,6 +37,18 @@ def up(
     from worker.embedded import run_up
 
     raise typer.Exit(_guarded(lambda: asyncio.run(run_up(settings, policy))))
+
+
+def vote_key(file: Annotated[Path, typer.Argument(help="Where the private key goes; FILE.pub beside it.")]) -> None:
+    """Makes the gateway's key for signing votes, and its public half for everyone's configuration."""
+    from worker.vote_keys import write_pair
+
+    try:
+        public = write_pair(file)
+    except OSError as error:
+        raise Failed(f"{file}: {error.strerror or error}; name a new file in a folder that you may write to") from error
+    print(f"{file}: for the gateway alone (MEDEVAC_VOTE_KEY_FILE={file})")
+    print(f"{public}: add it to the configuration, `vote_keys: [{{file: {public}}}]`")
 
 
 def worker(config: Config = None) -> None:

@@ -38,15 +38,19 @@ async def vote(approval: str, ballot: Ballot, served: Served, person: SignedIn) 
     view = await _view(served, approval)
     if view.state is not ApprovalState.PENDING:
         raise Problem(409, _decided(view))
-    word = Vote(
-        approval=approval,
-        voter=person.id,
-        groups=person.groups,
-        verdict=ballot.verdict,
-        reason=ballot.reason,
-        shown_hash=ballot.shown_hash,
-        via=ballot.via,
-        at=served.now(),
+    if served.signer is None:
+        raise Problem(503, "this gateway has no vote key, so no vote counts; set MEDEVAC_VOTE_KEY (`medevac vote-key`)")
+    word = served.signer.sign(
+        Vote(
+            approval=approval,
+            voter=person.id,
+            groups=person.groups,
+            verdict=ballot.verdict,
+            reason=ballot.reason,
+            shown_hash=ballot.shown_hash,
+            via=ballot.via,
+            at=served.now(),
+        )
     )
     outcome = "done"
     try:

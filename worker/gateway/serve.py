@@ -24,6 +24,7 @@ from worker.intake.drainer import Drainer
 from worker.intake.sqs import speaker_of
 from worker.probe import QuietServer
 from worker.settings import Settings
+from worker.vote_keys import signer
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ async def build_services(settings: Settings, installation: Installation) -> tupl
         engine=parts.engine,
         registry=installation.registry,
         threads=parts.threads,
+        signer=signer(settings, config),
         max_body_bytes=settings.max_body_bytes,
         speakers={one.name: one for one in others},
     )

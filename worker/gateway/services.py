@@ -12,6 +12,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from activities.registry import Registry
+from medevac.approvals.signing import Signer
 from medevac.events.parsing import MAX_PAYLOAD_BYTES
 from worker.config import Sender
 from worker.engine import Engine
@@ -40,6 +41,8 @@ class Services:
     engine: Engine
     registry: Registry
     threads: Threads
+    signer: Signer | None
+    """Signs votes; without it nobody can vote here."""
     max_body_bytes: int = MAX_PAYLOAD_BYTES
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     speakers: Mapping[str, Speaker] = field(default_factory=dict)

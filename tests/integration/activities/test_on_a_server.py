@@ -23,6 +23,8 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 from temporalio.workflow import ActivityCancellationType
 
+from tests.votes import KEYS, SIGNER
+
 with workflow.unsafe.imports_passed_through():
     from activities import signatures as sig
     from activities.asking import AskActivities
@@ -108,7 +110,7 @@ async def client(server: WorkflowEnvironment, house: House) -> AsyncIterator[Cli
             machines.act,
             marks.lift,
             RecordingActivities(house.ledger).record,
-            AskActivities(house.ledger, server.client, asyncio.get_running_loop()).ask,
+            AskActivities(house.ledger, server.client, asyncio.get_running_loop(), KEYS).ask,
         ],
         activity_executor=ThreadPoolExecutor(8),
         max_concurrent_activities=8,
@@ -241,10 +243,10 @@ async def test_a_question_is_pending_at_once_shared_and_answered_from_the_ledger
 
     shown = await until(both)
     assert [waiter["incident"] for waiter in shown["waiters"]] == ["inc-1", "inc-2"]
-    vote = Vote(
+    vote = SIGNER.sign(Vote(
         approval=approval, voter="ada", groups=("approver",), verdict=Verdict.APPROVE, shown_hash=shown["shown_hash"],
         via="cli", at=datetime.now(UTC),
-    )  # fmt: skip
+    ))  # fmt: skip
     await asked.execute_update("decide", vote, id=f"{approval}:ada")
 
     async def decided() -> bool | None:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from activities import signatures as sig
+from activities.approved import Approved
 from activities.evacuation import EvacuationActivities
 from activities.failures import Bounded
 from activities.guard.store import GuardStore
@@ -27,6 +28,7 @@ from medevac.fleet.node import Capability, Node
 from medevac.incident import IncidentView, State, StepKey
 from medevac.policy.loading import preset
 from medevac.policy.plan import Drain
+from tests.votes import KEYS
 from worker.parts import LogChat
 
 INCIDENT = "inc-1"
@@ -62,7 +64,7 @@ class RealHouse:
         self.guard = GuardStore(self.db, self.policies)
         self.bounded = Bounded(4)
         self.registry = Registry(clusters=[cluster], providers=[NoMachines()], chat=LogChat())
-        self.look = Look(self.registry, self.ledger, self.guard, self.fences)
+        self.look = Look(self.registry, self.ledger, self.guard, self.fences, Approved(self.ledger, KEYS))
         self.drains = EvacuationActivities(self.registry, self.look)
 
     def close(self) -> None:

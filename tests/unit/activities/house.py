@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from temporalio.testing import ActivityEnvironment
 
 from activities import signatures as sig
+from activities.approved import Approved
 from activities.census import CensusTaker
 from activities.failures import Bounded
 from activities.guard.store import GuardStore
@@ -32,6 +33,7 @@ from medevac.policy.plan import Drain, Rung
 from simulation.build import Parts, parts
 from simulation.layout import TEST, Layout
 from simulation.world import World
+from tests.votes import KEYS
 
 T = TypeVar("T")
 INCIDENT = "inc-1"
@@ -63,7 +65,7 @@ class House:
             checks={c.name: self.parts.checks for c in self.parts.clusters},
             tickets={p.name: self.parts.tickets for p in self.parts.providers},
         )
-        self.look = Look(self.registry, self.ledger, self.guard, self.fences)
+        self.look = Look(self.registry, self.ledger, self.guard, self.fences, Approved(self.ledger, KEYS))
         self.once = SendOnce(self.ledger, self.bounded)
         self.census = CensusTaker(self.registry, self.policies, self.bounded, fresh_s=0.0)
 

@@ -23,6 +23,7 @@ from medevac.approvals.tally import result
 from medevac.incident import Outcome, StepKey
 from medevac.policy.plan import ApprovalNeed
 from tests.unit.activities.house import House
+from tests.votes import KEYS
 
 NOW = datetime.now(UTC)
 
@@ -84,7 +85,7 @@ def request(incident: str, approval: str = "fleet-1") -> sig.AskRequest:
 
 def test_a_storm_joins_in_a_few_signals(house: House, loop: asyncio.AbstractEventLoop) -> None:
     client = OneQuestion()
-    asking = AskActivities(house.ledger, cast(Client, client), loop)
+    asking = AskActivities(house.ledger, cast(Client, client), loop, KEYS)
     incidents = [f"inc-{n}" for n in range(20)]
     client.all_wait = lambda: len(asking._joining._waiting) == len(incidents) - 1
     with ThreadPoolExecutor(len(incidents)) as threads:
@@ -98,7 +99,7 @@ def test_a_storm_joins_in_a_few_signals(house: House, loop: asyncio.AbstractEven
 def test_a_question_that_cannot_be_joined_now_is_asked_again(house: House, loop: asyncio.AbstractEventLoop) -> None:
     client = OneQuestion()
     client.fails = TimeoutError()
-    asking = AskActivities(house.ledger, cast(Client, client), loop)
+    asking = AskActivities(house.ledger, cast(Client, client), loop, KEYS)
     with pytest.raises(ApplicationError, match="can't be joined now") as caught:
         ActivityEnvironment().run(asking.ask, request("inc-1"))
     assert not caught.value.non_retryable
@@ -110,7 +111,7 @@ def test_who_comes_too_late_learns_the_answer_and_only_what_concerns_it(
     house: House, loop: asyncio.AbstractEventLoop
 ) -> None:
     client = OneQuestion()
-    asking = AskActivities(house.ledger, cast(Client, client), loop)
+    asking = AskActivities(house.ledger, cast(Client, client), loop, KEYS)
     ActivityEnvironment().run(asking.ask, request("inc-1"))
     view = house.ledger.approval("fleet-1")
     assert view is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 
 import httpx
@@ -9,11 +10,15 @@ import pytest
 
 from activities.ports import Unreadable
 from medevac.approvals.approval import ApprovalResult, ApprovalState, ApprovalView, Waiter
+from medevac.approvals.signing import Signatures
 from medevac.fleet.node import Node
 from medevac.incident import End, Line, StepKey
 from medevac.policy.plan import ApprovalNeed
 from simulation.world import World
 from tests.unit.worker.conftest import StubEngine, bearer, view_of
+from tests.votes import KEYS
+from worker.gateway.app import create_app
+from worker.gateway.services import Services
 from worker.stores import Stores
 
 VERA, OTTO, ADA, GRACE = (bearer(f"{who}-token") for who in ("vera", "otto", "ada", "grace"))
@@ -135,6 +140,16 @@ async def test_a_vote_carries_the_gateways_own_word_of_who_votes(
     assert answer.status_code == 200, answer.text
     [vote] = engine.votes
     assert (vote.voter, vote.groups, vote.approval, vote.via) == ("ada", ("approver",), "inc-1/1", "api")
+    assert Signatures(KEYS).genuine(vote)
+
+
+async def test_without_a_vote_key_nobody_votes_and_it_says_what_to_do(services: Services, stores: Stores) -> None:
+    stores.ledger.upsert_approval(asked())
+    keyless = create_app(dataclasses.replace(services, signer=None))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=keyless), base_url="http://gateway") as client:
+        answer = await client.post("/v1/approvals/inc-1/1/votes", json=BALLOT, headers=ADA)
+    assert answer.status_code == 503
+    assert "MEDEVAC_VOTE_KEY" in answer.json()["error"]
 
 
 async def test_a_late_vote_is_answered_from_the_ledger(

@@ -21,6 +21,7 @@ from activities.failures import Bounded
 from activities.folding import Folding
 from activities.registry import Registry
 from activities.signatures import Queue
+from tests.votes import KEYS
 from worker.assembly import WORKFLOWS, implementations
 from worker.liveness import Liveness
 from worker.runtime import Incomplete, by_queue, deployment
@@ -40,7 +41,7 @@ async def test_every_signature_has_its_implementation(registry: Registry, stores
     bounded = Bounded(1)
     client = cast(Client, object())
     folding = Folding(stores.ledger, bounded)
-    found = implementations(registry, stores, client, asyncio.get_running_loop(), bounded, folding)
+    found = implementations(registry, stores, client, asyncio.get_running_loop(), bounded, folding, KEYS)
     bounded.close()
     queues = by_queue(found)
     assert sum(len(one) for one in queues.values()) == len(signatures.ALL)
