@@ -5,10 +5,11 @@ All calls are blocking, have their own time-outs, and are made from activities o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
@@ -121,6 +122,37 @@ class HasVolumes(Protocol):
 
     def attachments(self, node: str) -> list[str]:
         """Volumes that are still attached though the pods that used them have left. Raises `Unreadable`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a cluster says of its nodes by itself, as its API shows it."""
+
+    kind: Literal["Node", "Event"]
+    how: Literal["began", "relist", "expired", "failed", "changed", "gone", "alive"]
+    """`changed`, `gone`: of one object. `alive`: nothing has happened, and the connection shows that it is so. The
+    others: `objects` are all there are, listed for this reason."""
+    objects: tuple[Mapping[str, Any], ...] = ()
+
+
+class Watching(Protocol):
+    def close(self) -> None:
+        """Ends it; returns when nothing is told any more. Blocking."""
+        ...
+
+
+@runtime_checkable
+class Watchable(Protocol):
+    """A cluster that tells what happens to its nodes, such as Kubernetes."""
+
+    name: str
+
+    def watch(self, hear: Callable[[Told], None], *, relist_s: float, events: bool) -> Watching:
+        """Tells all there is, then what changes, and all anew every `relist_s` and after each gap.
+
+        `hear` is called on other threads, one call at a time for each kind; while it blocks, nothing more is read.
+        """
         ...
 
 

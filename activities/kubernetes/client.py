@@ -143,17 +143,24 @@ class Client:
             asked["continue"] = more
 
     def watch(
-        self, path: str, version: str, seconds: int, opened: Callable[[urllib3.BaseHTTPResponse], None]
+        self,
+        path: str,
+        version: str,
+        seconds: int,
+        opened: Callable[[urllib3.BaseHTTPResponse], None],
+        query: Mapping[str, str] | None = None,
     ) -> Iterator[Object]:
         """Changes since `version`, as they happen, until the server ends it. Raises `Unreadable`, also as `Expired`.
 
         `opened` gets the connection, so that another thread may end it.
         """
-        query = {
+        asked = {
             "watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds),
         }  # fmt: skip
         try:
-            response = self._send("GET", path, query, None, JSON, seconds + self.options.read_timeout_s).response
+            response = self._send(
+                "GET", path, {**(query or {}), **asked}, None, JSON, seconds + self.options.read_timeout_s
+            ).response
             opened(response)
             try:
                 rest = b""

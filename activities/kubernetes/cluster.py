@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -15,8 +15,9 @@ from activities.kubernetes.client import MERGE, Client, Object, url
 from activities.kubernetes.names import EVACUATE_BY
 from activities.kubernetes.options import Options
 from activities.kubernetes.owners import Owners
+from activities.kubernetes.telling import Tellings
 from activities.kubernetes.watching import NodeWatch
-from activities.ports import Eviction, Mark, NotSent, Pod, Unclear
+from activities.ports import Eviction, Mark, NotSent, Pod, Told, Unclear
 from activities.registry import ConfigurationError
 from medevac.fleet.node import Node, Workload
 
@@ -44,6 +45,9 @@ class KubernetesCluster:
     def node(self, name: str) -> Node | None:
         thing = self._client.get(url("api", "v1", "nodes", name))
         return None if thing is None else nodes.read(thing, self.name, self.options)
+
+    def watch(self, hear: Callable[[Told], None], *, relist_s: float, events: bool) -> Tellings:
+        return Tellings(self._client, hear, relist_s, events)
 
     def workloads(self, node: str) -> list[Workload]:
         return workloads.on_node(self._client, self._owners, node, self.options)
