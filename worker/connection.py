@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import socket
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -26,6 +29,9 @@ PASSED_THROUGH = (
 """Re-importing these in every sandbox costs more CPU than all the rest of a workflow start; they keep no state."""
 
 CONNECT_TIMEOUT = timedelta(seconds=5)
+RETRY_S = 0.5
+
+log = logging.getLogger(__name__)
 
 
 class MedevacPlugin(SimplePlugin):
@@ -46,8 +52,23 @@ def identity(role: str) -> str:
     return f"medevac-{role}/{os.getpid()}@{socket.gethostname()}"
 
 
-async def connect(role: str, *, runtime: Runtime | None = None, lazy: bool = False) -> Client:
-    """`lazy` connects at the first call: a gateway starts, and says that it isn't ready, without Temporal."""
+async def connect(role: str, *, runtime: Runtime | None = None, lazy: bool = False, patience_s: float = 0.0) -> Client:
+    """`lazy` connects at the first call: a gateway starts, and says that it isn't ready, without Temporal.
+
+    `patience_s`: how long a server that doesn't answer yet is waited for, as when all start at once.
+    """
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            return await _connect(role, runtime, lazy)
+        except RuntimeError as error:
+            if time.monotonic() > until:
+                raise
+            log.info("Temporal doesn't answer yet: %s", str(error).splitlines()[0][:200])
+            await asyncio.sleep(RETRY_S)
+
+
+async def _connect(role: str, runtime: Runtime | None, lazy: bool) -> Client:
     options = ClientConfig.load_client_connect_config(override_env_vars=_environment())
     options.setdefault("target_host", "127.0.0.1:7233")
     return await Client.connect(

@@ -107,14 +107,16 @@ async def stack(settings: Settings, policy: Path | None, timing: str) -> AsyncIt
         MEDEVAC_LOG_LEVEL=settings.log_level,
         MEDEVAC_SHUTDOWN_S="5",
         PYTHONUNBUFFERED="1",
-        **({"MEDEVAC_VOTE_KEY_FILE": str(home.vote_key)} if home.vote_key.exists() else {}),
         **({"MEDEVAC_CHAT_CALLS_PER_S": SIMULATED_CALLS_PER_S, "MEDEVAC_SWEEP_S": "5"} if simulated else {}),
     )
     logs = home.path / "logs"
     logs.mkdir(exist_ok=True)
 
-    def child(name: str, *argv: str) -> Child:
-        return Child(name, argv, passed, logs / f"{name}.log", [lock])
+    def child(name: str, *argv: str, **more: str) -> Child:
+        return Child(name, argv, {**passed, **more}, logs / f"{name}.log", [lock])
+
+    # The gateway alone may sign votes.
+    signing = {"MEDEVAC_VOTE_KEY_FILE": str(home.vote_key)} if home.vote_key.exists() else {}
 
     found = Stack(
         home=home,
@@ -130,7 +132,7 @@ async def stack(settings: Settings, policy: Path | None, timing: str) -> AsyncIt
             "--db-filename", str(home.path / "temporal.sqlite"), "--log-level", "error",
         ),
         "worker": child("worker", sys.executable, "-m", "worker.cli", "worker"),
-        "gateway": child("gateway", sys.executable, "-m", "worker.cli", "gateway"),
+        "gateway": child("gateway", sys.executable, "-m", "worker.cli", "gateway", **signing),
     }  # fmt: skip
     watcher: asyncio.Task[None] | None = None
     try:

@@ -352,7 +352,9 @@ async def stack(
             "temporal", temporal_binary(), "server", "start-dev", "--ip", "127.0.0.1", "--port", str(temporal_port),
             "--headless", "--db-filename", str(path / "temporal.sqlite"), "--log-level", "error",
         ),
-        gateway=child("gateway", sys.executable, "-m", "worker.cli", "gateway"),
+        gateway=child(
+            "gateway", sys.executable, "-m", "worker.cli", "gateway", MEDEVAC_VOTE_KEY_FILE=str(home.vote_key)
+        ),
         workers=[],
         http=httpx.AsyncClient(base_url=f"http://127.0.0.1:{gateway_port}", timeout=20, trust_env=False),
     )  # fmt: skip
