@@ -69,7 +69,7 @@ test: static  ## Everything that needs no optional service; stops at the first f
 	@$(RUN) pytest $(LAST)
 
 .PHONY: control-plane
-control-plane: setup  ## Builds a Kubernetes control plane into the user's cache, once, for the tests (needs Go; 10 to 15 minutes)
+control-plane: setup  ## Builds a Kubernetes control plane into the user's cache, once, for the tests (needs Go; 5 to 15 minutes)
 	@$(RUN) tests.control_plane.build
 
 .PHONY: test-kubernetes
@@ -99,14 +99,18 @@ format: setup  ## Rewrites the code as `make test` wants it
 	@$(BIN)/ruff check --fix .
 
 .PHONY: bench
-bench: setup  ## Runs every benchmark (BENCH="name ..." for some); each prints a table and one line of JSON
-	@set -e; for module in $(or $(BENCH),$(patsubst benchmarks/%.py,%,$(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))); do \
+bench: setup  ## Runs every benchmark that needs no Go (BENCH="name ..." for some); each prints a table and one line of JSON
+	@set -e; for module in $(or $(BENCH),$(patsubst benchmarks/%.py,%,$(filter-out benchmarks/_% benchmarks/kubernetes.py,$(wildcard benchmarks/*.py)))); do \
 	    printf '\n== %s\n' "$$module"; $(RUN) benchmarks.$$module; \
 	done
 
 .PHONY: bench-intake
 bench-intake: setup  ## Only the intake's: events accepted per second, and one noisy node beside 20 others
 	@$(RUN) benchmarks.intake
+
+.PHONY: bench-kubernetes
+bench-kubernetes: control-plane  ## Marks, drains and their API calls on a real API server (SIZES="--nodes 256 --pods 2000" for a quick one)
+	@$(RUN) benchmarks.kubernetes $(SIZES)
 
 .PHONY: lock
 lock: setup  ## Resolves pyproject.toml anew, for every platform, with hashes (LOCK="--upgrade" takes newer versions)

@@ -10,12 +10,18 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "medevac"
 GO = (1, 26)
+NEEDED_GIB = 6.0
+"""Free space that a first build takes: Go's caches and the program, with room for the linker."""
+FETCH_RETRIES_S = (2.0, 10.0, 30.0)
+"""Waits between the attempts to download modules."""
 DEFINITIONS = {
     "JobSet": ("sigs.k8s.io/jobset@v0.11.0", "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"),
     "LeaderWorkerSet": (
@@ -53,36 +59,73 @@ def find() -> dict[str, Path]:
 
 
 def build() -> dict[str, Path]:
-    """Ten to fifteen minutes on two cores where Go's caches are cold, nothing where it is built already."""
+    """Seven minutes on two idle cores where Go's caches are cold, nothing where it is built already."""
     try:
         return find()
     except NotBuilt:
         pass
-    go = shutil.which("go")
-    version = (
-        re.search(r"go(\d+)\.(\d+)", subprocess.run([go, "version"], capture_output=True, text=True).stdout)
-        if go
-        else None
-    )
-    if go is None or version is None or (int(version[1]), int(version[2])) < GO:
-        raise NotBuilt(
-            f"building the control plane needs Go {GO[0]}.{GO[1]} or newer on PATH; or set KUBEBUILDER_ASSETS to a"
-            f" folder with {', '.join(PROGRAMS)}"
-        )
-    folder = _built()
+    go, folder = _go(), _built()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / PROGRAMS[0]).exists():
-            print(f"Building the control plane into {folder} (10 to 15 minutes, once) ...", flush=True)
+            print(f"Building the control plane into {folder} (5 to 15 minutes, once) ...", flush=True)
             _compile(go, folder)
     return find()
 
 
+def kubectl() -> Path:
+    """Of the same version as the control plane: the one beside it, or built there; PATH's may be of any."""
+    folder = find()[PROGRAMS[0]].parent
+    found = folder / "kubectl"
+    if not found.exists():
+        print("Building kubectl (a minute, once) ...", flush=True)
+        _link(_go(), folder / f"kubectl.{os.getpid()}", "k8s.io/kubernetes/cmd/kubectl").replace(found)
+    return found
+
+
+def _go() -> str:
+    go = shutil.which("go")
+    if go is not None:
+        # Asked in this folder, a Go that fetches newer toolchains by itself answers with the one that go.mod wants.
+        said = subprocess.run([go, "version"], cwd=HERE, capture_output=True, text=True).stdout
+        version = re.search(r"go(\d+)\.(\d+)", said)
+        if version is not None and (int(version[1]), int(version[2])) >= GO:
+            return go
+    raise NotBuilt(
+        f"building the control plane needs Go {GO[0]}.{GO[1]} or newer on PATH; or set KUBEBUILDER_ASSETS to a"
+        f" folder with {', '.join(PROGRAMS)}"
+    )
+
+
 def _compile(go: str, folder: Path) -> None:
+    """All or nothing: the folder gets its name only once each of its programs has said its version."""
+    free = shutil.disk_usage(folder.parent).free / 2**30
+    if free < NEEDED_GIB:
+        raise NotBuilt(
+            f"building the control plane takes up to {NEEDED_GIB:g} GiB and {folder.parent} has {free:.1f} GiB free;"
+            " make room, or set XDG_CACHE_HOME to a folder that has it"
+        )
     new = folder.with_suffix(".new")
-    shutil.rmtree(new, ignore_errors=True)
+    for left in (new, folder):
+        shutil.rmtree(left, ignore_errors=True)
     new.mkdir()
+    _fetch([go, "list", "-deps", "."], cwd=HERE, env=_environment())
+    _link(go, new / "controlplane", ".")
+    for name in PROGRAMS:
+        (new / name).symlink_to("controlplane")
+    wanted = dict.fromkeys(PROGRAMS, _pinned("k8s.io/kubernetes")) | {
+        "etcd": _pinned("go.etcd.io/etcd/server/v3"),
+        "kwok": _pinned("sigs.k8s.io/kwok"),
+    }
+    for name, version in wanted.items():
+        said = subprocess.run([new / name, "--version"], capture_output=True, text=True, timeout=60)
+        if version not in said.stdout + said.stderr:
+            raise NotBuilt(f"{new / name} does not say that it is {version}, but: {said.stdout}{said.stderr}")
+    new.replace(folder)
+
+
+def _link(go: str, to: Path, package: str) -> Path:
     kubernetes, kwok = _pinned("k8s.io/kubernetes"), _pinned("sigs.k8s.io/kwok")
     about = "k8s.io/component-base/version"
     major, minor, _ = kubernetes.split(".")
@@ -94,15 +137,35 @@ def _compile(go: str, folder: Path) -> None:
         "sigs.k8s.io/kwok/pkg/consts.Version": f"v{kwok}",
     }
     linked = "-s -w " + " ".join(f"-X {name}={value}" for name, value in stamps.items())
-    environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=readonly -buildvcs=false"}
-    environment.setdefault("GOCACHE", str(CACHE / "go-build"))
-    environment.setdefault("GOMODCACHE", str(CACHE / "go-mod"))
-    polite = ["nice", "-n", "19"] if shutil.which("nice") else []
-    command = [*polite, go, "build", "-p", "2", "-trimpath", "-ldflags", linked, "-o", str(new / "controlplane"), "."]
-    subprocess.run(command, cwd=HERE, env=environment, check=True)
-    for name in PROGRAMS:
-        (new / name).symlink_to("controlplane")
-    new.replace(folder)
+    # Without what only a debugger reads, a tenth of the work is saved.
+    command = [go, "build", "-trimpath", "-gcflags=all=-dwarf=false", f"-ldflags={linked}", "-o", str(to), package]
+    subprocess.run([*_politely(), *command], cwd=HERE, env=_environment(), check=True)
+    return to
+
+
+def _politely() -> list[str]:
+    """Whatever else runs on the machine goes first."""
+    wrappers = (["chrt", "--idle", "0"], ["ionice", "-c", "3"], ["nice", "-n", "19"])
+    return [word for wrapper in wrappers if shutil.which(wrapper[0]) for word in wrapper]
+
+
+def _environment() -> dict[str, str]:
+    fixed = {"CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=readonly -buildvcs=false"}
+    return {"GOCACHE": str(CACHE / "go-build"), "GOMODCACHE": str(CACHE / "go-mod"), **os.environ, **fixed}
+
+
+def _fetch(command: Sequence[str], cwd: Path, env: Mapping[str, str]) -> str:
+    """What Go printed. It keeps what it has already downloaded, so another attempt only fetches the rest."""
+    for wait_s in (*FETCH_RETRIES_S, None):
+        done = subprocess.run(command, cwd=cwd, env=env, text=True, capture_output=True)
+        if done.returncode == 0:
+            return done.stdout
+        said = (done.stderr or done.stdout)[-2000:]
+        if wait_s is None:
+            raise NotBuilt(f"the modules could not be downloaded (`{' '.join(command)}`): {said}")
+        print(f"downloading modules failed, again in {wait_s:g} s: {said}", file=sys.stderr, flush=True)
+        time.sleep(wait_s)
+    raise AssertionError("unreachable")
 
 
 def _pinned(module: str) -> str:
@@ -125,16 +188,18 @@ def definitions(kind: str) -> Path:
     if go is None:
         raise NotBuilt("the definitions of other projects are fetched with Go, which is not on PATH")
     module, path = DEFINITIONS[kind]
-    environment = {"GOMODCACHE": str(CACHE / "go-mod"), **os.environ, "GOFLAGS": "-mod=mod"}
-    told = subprocess.run(
-        [go, "mod", "download", "-json", module], cwd=CACHE, env=environment, check=True, capture_output=True, text=True
-    )
-    return Path(json.loads(told.stdout)["Dir"]) / path
+    environment = _environment() | {"GOFLAGS": "-mod=mod"}
+    CACHE.mkdir(parents=True, exist_ok=True)
+    told = _fetch([go, "mod", "download", "-json", module], cwd=CACHE, env=environment)
+    return Path(json.loads(told)["Dir"]) / path
 
 
 def main() -> int:
     try:
         programs = build()
+        if shutil.which("go"):
+            for kind in DEFINITIONS:
+                definitions(kind)
     except (NotBuilt, subprocess.CalledProcessError) as error:
         print(error, file=sys.stderr)
         return 1
