@@ -12,11 +12,13 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities import signatures as sig
+from activities import steps
 from activities.clock import Clock, utcnow
 from activities.deadline import deadline
 from activities.failures import Refused, redact, unreadable, waits
 from activities.heartbeat import Cancelled, Pulse
-from activities.ports import Cluster, MachineState, NotSent, Unclear, Unreadable, Verb
+from activities.means import means
+from activities.ports import Cluster, MachineState, NotAllowed, NotSent, Unclear, Unreadable, Verb
 from activities.precondition import Look
 from activities.proof import World, another_machine, missing
 from activities.registry import NotConfigured, Registry
@@ -50,12 +52,15 @@ class MachineActivities:
         try:
             if (found := self._intent(request.key)) is not None:
                 return self._waits_for_proof(found)
-            provider = self._registry.provider(request.pre.provider)
+            adapters = means(self._registry, request.pre.cluster, request.pre.provider)
             node = self._look.begin(request.pre)
+            provider = self._read("what can be done", lambda: adapters.by(request.verb, node, request.key))
             was = self._read(f"provider {provider.name}", lambda: provider.state(node, request.pre.incident))
             self._look.now(request.pre)
         except Refused as refused:
             return self._end(Outcome.REFUSED, refused.reason, who=refused.who)
+        except NotAllowed as error:
+            return self._end(Outcome.FAILED, f"{request.pre.provider} can't be read: {redact(str(error))}")
         except NotConfigured as error:
             return self._end(Outcome.FAILED, str(error))
         self._still_ours(entered)
@@ -91,9 +96,9 @@ class MachineActivities:
         except NotSent as error:
             self._intents.void(request.key, redact(str(error)), self._clock())
             if error.final:
-                return self._end(Outcome.FAILED, f"{request.pre.provider} refuses: {redact(str(error))}")
+                return self._end(Outcome.FAILED, f"{provider.name} refuses: {redact(str(error))}")
             raise waits(
-                f"{request.pre.provider} did not take the call: {error}", error.retry_after_s or RETRY_S, "NotSent"
+                f"{provider.name} did not take the call: {error}", error.retry_after_s or RETRY_S, "NotSent"
             ) from None
         except Exception as error:
             # Any other error may have come after the effect. Calling again could be a second reboot.
@@ -112,13 +117,14 @@ class MachineActivities:
         intent = self._intent(request.acted)
         if intent is None:
             return self._end(Outcome.FAILED, f"no call was made under {request.acted}; there is nothing to prove")
+        was = MachineState.model_validate(intent.before)
         try:
-            provider = self._registry.provider(request.pre.provider)
             cluster = self._registry.cluster(request.pre.cluster)
+            adapters = means(self._registry, request.pre.cluster, request.pre.provider)
+            provider = adapters.again(was.told_by, _stub(request.pre), request.acted)
         except NotConfigured as error:
             return self._end(Outcome.FAILED, str(error))
         before = Identity(uid=request.pre.identity.uid, machine_id=intent.machine_id, boot_id=intent.boot_id)
-        was = MachineState.model_validate(intent.before)
         until = deadline(request.deadline_s, self._clock())
         poll_s = min(5.0, max(0.05, request.deadline_s / 60))
         lacks = "nothing could be read"
@@ -131,18 +137,25 @@ class MachineActivities:
                     renew_at = now + timedelta(seconds=min(RENEW_S, request.deadline_s / 4))
                 try:
                     node = cluster.node(request.pre.node)
-                    world = World(node, provider.state(node or _stub(request.pre), request.pre.incident))
+                    ours = node if node is not None and node.machine.id == before.machine_id else _stub(request.pre)
+                    steps.proceed(provider, self._look, request, ours)
+                    world = World(node, steps.joined(cluster, provider.state(ours, request.pre.incident)))
                     if not _REPLACING & set(request.verbs) and (other := another_machine(before, world)):
                         return self._end(Outcome.REFUSED, other)
                     lack = [m for verb in request.verbs if (m := missing(verb, before, was, world))]
                     if not lack:
                         return self._proved(request, world, cluster)
                     lacks = "; ".join(lack)
-                except Unreadable as error:
+                except steps.Hopeless as error:
+                    self._note_end(request.acted, "failed")
+                    said = steps.release(provider, cluster, self._look, request, _stub(request.pre))
+                    return self._end(Outcome.FAILED, f"the proof can't come any more: {error}{said}")
+                except (Unreadable, ApplicationError) as error:
                     lacks = f"unreadable: {redact(str(error))}"
                 if self._clock() >= until:
                     self._note_end(request.acted, "timed_out")
-                    return self._end(Outcome.TIMED_OUT, f"no proof within {request.deadline_s:g} s: {lacks}")
+                    said = steps.release(provider, cluster, self._look, request, _stub(request.pre))
+                    return self._end(Outcome.TIMED_OUT, f"no proof within {request.deadline_s:g} s: {lacks}{said}")
                 try:
                     pulse.wait(poll_s)
                 except Cancelled:
@@ -158,6 +171,8 @@ class MachineActivities:
     def _read(self, what: str, read: Callable[[], T]) -> T:
         try:
             return read()
+        except (NotAllowed, NotConfigured):
+            raise
         except Exception as error:
             raise unreadable(what, error) from None
 
@@ -195,8 +210,8 @@ class MachineActivities:
         successor = world.state.successor if Verb.REQUEST in request.verbs else None
         node = cluster.node(successor) if successor else world.node
         if successor:
-            if node is None:
-                raise Unreadable(f"successor {successor} is not in the cluster yet")
+            if node is None:  # left again between two reads
+                raise Unreadable(f"successor {successor} is not in the cluster any more")
             # The same fault on a successor stops the ladder; that must not depend on this machine's memory.
             old = request.pre.identity.machine_id or f"{request.pre.cluster}/{request.pre.node}"
             self._ledger.record_successor(old, node.machine.id, request.pre.incident, self._clock())
@@ -233,4 +248,5 @@ class MachineActivities:
 def _stub(pre: sig.Precondition) -> Node:
     """The machine as the plan knew it, for asking its provider about it when its node is gone."""
     machine = Machine(provider=pre.provider, id=pre.identity.machine_id or "", boot_id=pre.identity.boot_id)
-    return Node(cluster=pre.cluster, name=pre.node, uid=pre.identity.uid, machine=machine)
+    region = {"region": pre.scopes["region"]} if "region" in pre.scopes else {}
+    return Node(cluster=pre.cluster, name=pre.node, uid=pre.identity.uid, machine=machine, topology=region)

@@ -38,7 +38,9 @@ def missing(verb: Verb, before: Identity, was: MachineState, world: World) -> st
                 return "no successor has joined"
             return None if world.state.successor_ready else f"successor {world.state.successor} is not ready"
         case Verb.TERMINATE:
-            gone = not world.state.exists or world.state.power == "off"
+            # One that was off before is still there, and still costs.
+            freed = world.state.power == "off" and was.power != "off"
+            gone = not world.state.exists or freed
             return None if gone else f"the provider says that the machine is {world.state.power}"
 
 

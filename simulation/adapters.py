@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal
@@ -121,6 +122,19 @@ class SimulatedProvider:
         return make(
             self._world, Call[JsonValue](effect, node.cluster, node.name, node.machine.id, tag, act, "op-accepted")
         )
+
+    def release(self, node: Node, tag: str, joined: frozenset[str]) -> tuple[str, ...]:
+        with self._world.read() as m:
+            asked = m.all(
+                "SELECT id FROM machines WHERE requested_by = ? AND state NOT IN ('terminating', 'gone')", tag
+            )
+        ended = tuple(str(row["id"]) for row in asked if row["id"] not in joined | {node.machine.id})
+        for machine in ended:
+            act = functools.partial(machines.apply, verb=Verb.TERMINATE, machine=machine, tag=tag)
+            make(
+                self._world, Call[JsonValue](Effect.RELEASE, node.cluster, node.name, machine, tag, act, "op-accepted")
+            )
+        return ended
 
 
 class SimulatedChecks:

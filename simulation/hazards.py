@@ -23,6 +23,8 @@ class Effect(StrEnum):
     REINSTALL = "reinstall"
     REQUEST = "request"
     TERMINATE = "terminate"
+    RELEASE = "release"
+    """Of a machine that was asked for and never came up."""
     CHECK = "check"
     TICKET = "ticket"
     CHAT = "chat"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from datetime import UTC, datetime
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -96,6 +97,9 @@ def node(m: Moment, row: sqlite3.Row) -> Node:
     )  # fmt: skip
 
 
+POWER: dict[str, Literal["on", "off", "unknown"]] = {"running": "on", "terminating": "unknown"}
+
+
 def machine(m: Moment, machine_id: str, tag: str) -> MachineState:
     row = m.one("SELECT * FROM machines WHERE id = ? AND state != 'gone'", machine_id)
     successor = m.one(
@@ -107,7 +111,7 @@ def machine(m: Moment, machine_id: str, tag: str) -> MachineState:
     if row is None:
         return MachineState(exists=False, **found)
     return MachineState(
-        exists=True, power="on" if row["state"] == "running" else "off", boot_id=row["boot_id"],
+        exists=True, power=POWER.get(row["state"], "off"), boot_id=row["boot_id"],
         image_mark=row["image_mark"], gpu_reset_mark=row["gpu_mark"], ready=bool(row["ready"]), **found,
     )  # fmt: skip
 

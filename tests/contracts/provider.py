@@ -1,15 +1,25 @@
+"""What every provider must do: at its port, and through the activities that call it with a real ledger."""
+
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar, cast
 
 import pytest
+from temporalio.exceptions import ApplicationError
 
-from activities.ports import MachineState, NotSent, Unclear, Unreadable, Verb
+from activities.ports import Cluster, HasRelease, MachineState, NotSent, Unreadable, Verb
+from activities.proof import World, missing
+from activities.steps import joined
 from medevac.fleet.node import Capability
+from medevac.incident import Outcome
+from tests.contracts.desk import INCIDENT, Desk, RigCluster
 from tests.contracts.rigs import RETRY_AFTER_S, ProviderRig, Trouble
 
-TAG = "inc-1"
+TAG = INCIDENT
 BOOTING = frozenset({Verb.REBOOT, Verb.REINSTALL})
+REPLACING = frozenset({Verb.REQUEST, Verb.TERMINATE})
 
 
 def needs(verb: Verb) -> Capability:
@@ -20,6 +30,8 @@ class ProviderContract:
     """Subclass it with `can` and a fixture `rig` that gives a `ProviderRig`. What isn't in `can` must be refused."""
 
     can: ClassVar[frozenset[Verb]]
+    instant: ClassVar[frozenset[Verb]] = frozenset()
+    """Verbs whose effect this far side shows at once; everywhere else a proof that is there at once is a wrong one."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         sets = {"verb": self.can, "lasting": self.can - {Verb.TERMINATE}, "booting": self.can & BOOTING}
@@ -27,27 +39,26 @@ class ProviderContract:
             if name in metafunc.fixturenames:
                 metafunc.parametrize(name, sorted(verbs))
 
-    def state(self, rig: ProviderRig) -> MachineState:
-        return rig.provider.state(rig.node, TAG)
+    @pytest.fixture
+    def desk(self, rig: ProviderRig, tmp_path: Path) -> Iterator[Desk]:
+        desk = Desk(rig, tmp_path / "ledger.sqlite")
+        yield desk
+        desk.close()
 
-    def proved(self, verb: Verb, before: MachineState, after: MachineState) -> bool:
-        match verb:
-            case Verb.REBOOT:
-                return after.boot_id != before.boot_id and after.ready
-            case Verb.REINSTALL:
-                return after.image_mark != before.image_mark and after.boot_id != before.boot_id and after.ready
-            case Verb.RESET_GPU | Verb.RESTART_AGENT:
-                return after.gpu_reset_mark != before.gpu_reset_mark and after.boot_id == before.boot_id
-            case Verb.REQUEST:
-                return after.successor is not None and after.successor_ready
-            case Verb.TERMINATE:
-                return not after.exists
+    def state(self, rig: ProviderRig, tag: str = TAG) -> MachineState:
+        return joined(cast(Cluster, RigCluster(rig)), rig.provider.state(rig.node, tag))
+
+    def proved(self, rig: ProviderRig, verb: Verb, before: MachineState) -> bool:
+        world = World(RigCluster(rig).node(rig.node.name), self.state(rig))
+        return missing(verb, rig.node.identity, before, world) is None
+
+    # -- reading -----------------------------------------------------------------------------------------------
 
     def test_a_healthy_machine_says_so(self, rig: ProviderRig) -> None:
         state = self.state(rig)
         assert state.exists
         assert state.ready
-        assert state.boot_id == rig.node.machine.boot_id
+        assert state.boot_id in (None, rig.node.machine.boot_id)
         assert state.successor is None
 
     def test_the_machine_says_its_capabilities(self, rig: ProviderRig) -> None:
@@ -67,90 +78,123 @@ class ProviderContract:
             assert refusal.value.final
             assert rig.applied(verb) == 0
 
-    def test_success_is_proved_after_its_time(self, rig: ProviderRig, verb: Verb) -> None:
+    # -- one call ----------------------------------------------------------------------------------------------
+
+    def test_success_is_proved_after_its_time(self, rig: ProviderRig, desk: Desk, verb: Verb) -> None:
         before = self.state(rig)
-        rig.provider.do(verb, rig.node, TAG)
-        assert not self.proved(verb, before, self.state(rig))
+        assert desk.act(verb).outcome is Outcome.DONE
+        assert verb in self.instant or not self.proved(rig, verb, before)
         rig.pass_time()
-        assert self.proved(verb, before, self.state(rig))
+        proof = desk.prove(verb)
+        assert proof.outcome is Outcome.DONE, proof.reason
         assert (rig.calls(verb), rig.applied(verb)) == (1, 1)
 
-    def test_refused_is_not_sent_for_good(self, rig: ProviderRig, verb: Verb) -> None:
+    def test_the_same_key_again_has_no_second_effect(self, rig: ProviderRig, desk: Desk, verb: Verb) -> None:
+        desk.act(verb)
+        for attempt in (2, 3):
+            assert desk.act(verb, attempt=attempt).outcome in (Outcome.ALREADY, Outcome.REFUSED)
+        rig.pass_time()
+        desk.act(verb, attempt=4)
+        assert (rig.calls(verb), rig.applied(verb)) == (1, 1)
+
+    def test_refused_is_not_sent_for_good_and_says_why(self, rig: ProviderRig, desk: Desk, verb: Verb) -> None:
         before = self.state(rig)
         rig.trouble(verb, Trouble.REFUSE)
-        with pytest.raises(NotSent) as refusal:
-            rig.provider.do(verb, rig.node, TAG)
-        assert refusal.value.final
+        result = desk.act(verb)
+        assert result.outcome is Outcome.FAILED
+        assert "refuse" in result.reason
         rig.pass_time()
         assert self.state(rig) == before
         assert rig.applied(verb) == 0
 
-    def test_throttled_is_not_sent_and_says_when(self, rig: ProviderRig, verb: Verb) -> None:
+    def test_throttled_is_not_sent_says_when_and_fails_nothing(self, rig: ProviderRig, desk: Desk, verb: Verb) -> None:
         before = self.state(rig)
         rig.trouble(verb, Trouble.THROTTLE)
-        with pytest.raises(NotSent) as refusal:
-            rig.provider.do(verb, rig.node, TAG)
-        assert refusal.value.retry_after_s == RETRY_AFTER_S
-        assert not refusal.value.final
+        with pytest.raises(ApplicationError) as caught:
+            desk.act(verb)
+        assert caught.value.next_retry_delay is not None
+        assert RETRY_AFTER_S <= caught.value.next_retry_delay.total_seconds() <= RETRY_AFTER_S * 1.2
+        assert not caught.value.non_retryable
         assert self.state(rig) == before
-        rig.provider.do(verb, rig.node, TAG)
+        assert desk.act(verb, attempt=2).outcome is Outcome.DONE
         rig.pass_time()
-        assert self.proved(verb, before, self.state(rig))
-
-    def test_a_time_out_before_the_effect_is_unclear(self, rig: ProviderRig, verb: Verb) -> None:
-        before = self.state(rig)
-        rig.trouble(verb, Trouble.TIMEOUT_BEFORE)
-        with pytest.raises(Unclear):
-            rig.provider.do(verb, rig.node, TAG)
-        rig.pass_time()
-        assert self.state(rig) == before
-        assert rig.applied(verb) == 0
-
-    def test_a_time_out_after_the_effect_is_unclear_and_proved(self, rig: ProviderRig, verb: Verb) -> None:
-        before = self.state(rig)
-        rig.trouble(verb, Trouble.TIMEOUT_AFTER)
-        with pytest.raises(Unclear):
-            rig.provider.do(verb, rig.node, TAG)
-        rig.pass_time()
-        assert self.proved(verb, before, self.state(rig))
+        assert desk.prove(verb).outcome is Outcome.DONE
         assert rig.applied(verb) == 1
 
-    def test_done_that_was_not_is_never_proved(self, rig: ProviderRig, verb: Verb) -> None:
-        before = self.state(rig)
-        rig.trouble(verb, Trouble.LIE)
-        rig.provider.do(verb, rig.node, TAG)
+    def test_a_time_out_before_the_effect_is_unclear(self, rig: ProviderRig, desk: Desk, verb: Verb) -> None:
+        rig.trouble(verb, Trouble.TIMEOUT_BEFORE)
+        result = desk.act(verb)
+        assert result.outcome is Outcome.DONE
+        assert result.proof == {"unclear": True}
         rig.pass_time()
-        assert not self.proved(verb, before, self.state(rig))
+        assert desk.prove(verb).outcome is Outcome.TIMED_OUT
         assert rig.applied(verb) == 0
 
-    def test_a_machine_that_never_boots_proves_nothing(self, rig: ProviderRig, booting: Verb) -> None:
-        before = self.state(rig)
-        rig.never_boots()
-        rig.provider.do(booting, rig.node, TAG)
+    def test_a_time_out_after_the_effect_is_unclear_and_proved(self, rig: ProviderRig, desk: Desk, verb: Verb) -> None:
+        rig.trouble(verb, Trouble.TIMEOUT_AFTER)
+        assert desk.act(verb).proof == {"unclear": True}
         rig.pass_time()
-        state = self.state(rig)
-        assert not self.proved(booting, before, state)
-        assert state.exists
-        assert not state.ready
+        proof = desk.prove(verb)
+        assert proof.outcome is Outcome.DONE, proof.reason
+        assert rig.applied(verb) == 1
+
+    def test_done_that_was_not_is_never_proved(self, rig: ProviderRig, desk: Desk, verb: Verb) -> None:
+        rig.trouble(verb, Trouble.LIE)
+        assert desk.act(verb).outcome is Outcome.DONE
+        rig.pass_time()
+        assert desk.prove(verb).outcome is Outcome.TIMED_OUT
+        assert rig.applied(verb) == 0
 
     def test_a_second_reboot_is_a_second_effect(self, rig: ProviderRig) -> None:
-        """No idempotency token exists: whoever calls twice reboots twice."""
+        """No idempotency token exists: whoever calls twice reboots twice. Hence the intents."""
         rig.provider.do(Verb.REBOOT, rig.node, TAG)
         rig.provider.do(Verb.REBOOT, rig.node, TAG)
         assert (rig.calls(Verb.REBOOT), rig.applied(Verb.REBOOT)) == (2, 2)
 
-    def test_a_machine_that_is_gone_is_refused(self, rig: ProviderRig, lasting: Verb) -> None:
-        """Also when another machine answers under the node's name: that one stays untouched."""
+    # -- machines that aren't what they were -------------------------------------------------------------------
+
+    def test_a_machine_that_never_boots_proves_nothing(self, rig: ProviderRig, desk: Desk, booting: Verb) -> None:
+        rig.never_boots()
+        desk.act(booting)
+        rig.pass_time()
+        proof = desk.prove(booting)
+        assert proof.outcome in (Outcome.TIMED_OUT, Outcome.FAILED)
+        assert any(lack in proof.reason for lack in ("boot id is still", "ready", "has not changed")), proof.reason
+        state = self.state(rig)
+        assert state.exists
+        assert not state.ready
+
+    def test_a_machine_that_is_gone_is_refused(self, rig: ProviderRig, desk: Desk, lasting: Verb) -> None:
+        rig.lose()
+        assert not self.state(rig).exists
+        assert desk.act(lasting).outcome is Outcome.REFUSED
+        with pytest.raises(NotSent) as refusal:
+            rig.provider.do(lasting, rig.node, TAG)
+        assert refusal.value.final
+        assert rig.applied(lasting) == 0
+
+    def test_another_machine_under_the_name_stays_untouched(self, rig: ProviderRig, desk: Desk, lasting: Verb) -> None:
         now = rig.swap()
         assert now.name == rig.node.name
         assert now.machine.id != rig.node.machine.id
         other = rig.provider.state(now, TAG)
+        result = desk.act(lasting)
+        assert result.outcome is Outcome.REFUSED
+        assert "in the plan" in result.reason
         with pytest.raises(NotSent) as refusal:
             rig.provider.do(lasting, rig.node, TAG)
         assert refusal.value.final
         rig.pass_time()
         assert not self.state(rig).exists
         assert rig.provider.state(now, TAG) == other
+
+    def test_another_machine_proves_nothing_for_ours(self, rig: ProviderRig, desk: Desk, booting: Verb) -> None:
+        desk.act(booting)
+        rig.swap()
+        rig.pass_time()
+        proof = desk.prove(booting)
+        assert proof.outcome is Outcome.REFUSED
+        assert "answers under this name" in proof.reason
 
 
 class ReplacingContract(ProviderContract):
@@ -162,25 +206,56 @@ class ReplacingContract(ProviderContract):
         rig.provider.do(Verb.TERMINATE, rig.node, TAG)
         rig.pass_time()
         rig.provider.do(Verb.TERMINATE, rig.node, TAG)
-        assert (rig.calls(Verb.TERMINATE), rig.applied(Verb.TERMINATE)) == (3, 1)
+        assert rig.applied(Verb.TERMINATE) == 1
 
     def test_a_successor_is_found_by_its_tag_only(self, rig: ProviderRig) -> None:
         rig.provider.do(Verb.REQUEST, rig.node, TAG)
         rig.pass_time()
         assert self.state(rig).successor not in (None, rig.node.name)
-        assert rig.provider.state(rig.node, "inc-2").successor is None
+        assert self.state(rig, "inc-2").successor is None
+        assert self.state(rig, "inc").successor is None
 
-    def test_a_successor_is_still_found_when_the_old_machine_is_gone(self, rig: ProviderRig) -> None:
-        rig.provider.do(Verb.REQUEST, rig.node, TAG)
-        rig.provider.do(Verb.TERMINATE, rig.node, TAG)
+    def test_a_replacement_is_asked_for_proved_and_ends_the_old_machine(self, rig: ProviderRig, desk: Desk) -> None:
+        assert desk.act(Verb.REQUEST).outcome is Outcome.DONE
+        assert desk.act(Verb.TERMINATE).outcome is Outcome.DONE
         rig.pass_time()
-        state = self.state(rig)
-        assert not state.exists
-        assert state.successor_ready
+        proof = desk.prove(Verb.REQUEST, Verb.TERMINATE)
+        assert proof.outcome is Outcome.DONE, proof.reason
+        assert proof.successor not in (None, rig.node.name)
+        assert not self.state(rig).exists
+        assert (rig.applied(Verb.REQUEST), rig.applied(Verb.TERMINATE), rig.billed()) == (1, 1, 1)
 
-    def test_a_successor_may_never_join(self, rig: ProviderRig) -> None:
+    def test_another_step_asks_for_no_second_successor(self, rig: ProviderRig, desk: Desk) -> None:
+        """An earlier step's answer may be lost; what it asked for is found by its tag."""
+        rig.trouble(Verb.REQUEST, Trouble.TIMEOUT_AFTER)
+        desk.act(Verb.REQUEST)
+        rig.pass_time()
+        assert desk.act(Verb.REQUEST, n=2).outcome is Outcome.ALREADY
+        assert (rig.applied(Verb.REQUEST), rig.billed()) == (1, 1)
+
+    def test_a_successor_that_never_joins_is_released(self, rig: ProviderRig, desk: Desk) -> None:
         rig.never_joins()
-        rig.provider.do(Verb.REQUEST, rig.node, TAG)
+        desk.act(Verb.REQUEST)
         rig.pass_time()
         assert rig.applied(Verb.REQUEST) == 1
         assert self.state(rig).successor is None
+        proof = desk.prove(Verb.REQUEST)
+        assert proof.outcome in (Outcome.TIMED_OUT, Outcome.FAILED)
+        rig.pass_time()
+        assert "released" in proof.reason
+        assert rig.billed() == 0
+        assert self.state(rig).exists, "the old machine must stay"
+
+    def test_release_spares_what_has_joined_and_what_others_asked_for(self, rig: ProviderRig) -> None:
+        assert isinstance(rig.provider, HasRelease)
+        rig.provider.do(Verb.REQUEST, rig.node, "inc-2")
+        rig.provider.do(Verb.REQUEST, rig.node, TAG)
+        rig.pass_time()
+        there = frozenset(node.machine.id for node in rig.nodes())
+        assert rig.provider.release(rig.node, TAG, there) == ()
+        assert rig.billed() == 2
+        assert len(rig.provider.release(rig.node, TAG, frozenset())) == 1
+        rig.pass_time()
+        assert rig.provider.release(rig.node, TAG, frozenset()) == ()
+        assert rig.billed() == 1
+        assert self.state(rig).exists

@@ -54,20 +54,29 @@ class ClusterRig(Rig, Protocol):
 
 
 class ProviderRig(Rig, Protocol):
+    """The far side of one provider, and the cluster's view of its machines: that one tells boot ids and readiness."""
+
     provider: Provider
     node: Node
-    """A machine in good health, without work on it."""
+    """A machine in good health, without work on it, as the plan knows it."""
 
-    def trouble(self, verb: Verb, trouble: Trouble) -> None: ...
+    def nodes(self) -> list[Node]:
+        """What the cluster shows now: the node as it is, and successors that have joined."""
+
+    def trouble(self, verb: Verb, trouble: Trouble) -> None:
+        """Of the next call by which `verb` has its effect."""
 
     def calls(self, verb: Verb) -> int:
         """Physical calls that reached the far side."""
 
     def applied(self, verb: Verb) -> int:
-        """Transitions that began."""
+        """Effects, as the far side counts them."""
 
     def swap(self) -> Node:
-        """Another machine takes the node's name; the node as it is now."""
+        """Another machine takes the node's name, ours is gone; the node as it is now."""
+
+    def lose(self) -> None:
+        """The machine is gone, and its node with it."""
 
     def never_boots(self) -> None:
         """The machine will not come up again after its next boot."""
@@ -75,7 +84,11 @@ class ProviderRig(Rig, Protocol):
     def never_joins(self) -> None:
         """The machine that is asked for next will not join."""
 
-    def unreadable(self) -> None: ...
+    def unreadable(self) -> None:
+        """The next read of the machine fails."""
+
+    def billed(self) -> int:
+        """Machines that were asked for and are still paid for."""
 
 
 class ChecksRig(Rig, Protocol):

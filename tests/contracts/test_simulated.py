@@ -11,6 +11,7 @@ import pytest
 from activities.ports import Chat, Checks, Cluster, Pod, Provider, Tickets, Verb
 from medevac.faults.classes import Covers
 from medevac.fleet.node import Node
+from simulation import machines
 from simulation.adapters import SimulatedChat, SimulatedChecks, SimulatedCluster, SimulatedProvider, SimulatedTickets
 from simulation.hazards import Behaviour, Effect, Manner, Read
 from simulation.layout import IRONWORKS, SKYLINE, Layout
@@ -126,6 +127,19 @@ class SimulatedProviderRig(SimulatedRig):
 
     def unreadable(self) -> None:
         self.world.script(Read.MACHINE, Manner.UNREADABLE)
+
+    def nodes(self) -> list[Node]:
+        return list(self.world.nodes(self.node.cluster))
+
+    def lose(self) -> None:
+        with self.world.write() as m:
+            machines.terminated(m, self.node.machine.id)
+
+    def billed(self) -> int:
+        with self.world.read() as m:
+            return m.count(
+                "SELECT COUNT(*) FROM machines WHERE requested_by IS NOT NULL AND state NOT IN ('terminating', 'gone')"
+            )
 
 
 class SimulatedChecksRig(SimulatedRig):

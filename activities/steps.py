@@ -1,0 +1,56 @@
+"""What a provider does while the proof of its call is waited for, and the release of what never came up."""
+
+from __future__ import annotations
+
+from activities.failures import redact
+from activities.ports import Cluster, HasRelease, HasSteps, MachineState, NotSent, Verb
+from activities.precondition import Look
+from activities.signatures import ProveRequest
+from medevac.fleet.node import Node
+
+
+class Hopeless(Exception):
+    """The proof can't come any more; the message says why."""
+
+
+def proceed(provider: object, look: Look, request: ProveRequest, node: Node) -> None:
+    """The next calls of verbs that take several. Raises `Hopeless`, and whatever makes the next poll try again.
+
+    A freeze holds them back as it does the first call.
+    """
+    if not isinstance(provider, HasSteps):
+        return
+    look.fence(request.pre, node)
+    for verb in request.verbs:
+        try:
+            provider.proceed(verb, node, request.pre.incident)
+        except NotSent as error:
+            if error.final:
+                raise Hopeless(redact(str(error))) from None
+            # Throttled: the next poll is soon enough.
+
+
+def joined(cluster: Cluster, state: MachineState) -> MachineState:
+    """The state with its successor as the cluster knows it: by name, else by machine id. Only a node has joined."""
+    if state.successor is None and state.successor_id is None:
+        return state
+    if state.successor is not None:
+        node = cluster.node(state.successor)
+    else:
+        node = next((one for one in cluster.nodes() if one.machine.id == state.successor_id), None)
+    if node is None:
+        return state.model_copy(update={"successor": None, "successor_ready": False})
+    return state.model_copy(update={"successor": node.name, "successor_ready": state.successor_ready and node.ready})
+
+
+def release(provider: object, cluster: Cluster, look: Look, request: ProveRequest, node: Node) -> str:
+    """Ends what was asked for and never became a node, so that nobody pays for it; what happened, for the reason."""
+    if Verb.REQUEST not in request.verbs or not isinstance(provider, HasRelease):
+        return ""
+    try:
+        look.fence(request.pre, node)
+        there = frozenset(one.machine.id for one in cluster.nodes())
+        ended = provider.release(node, request.pre.incident, there)
+    except Exception as error:
+        return f"; what was asked for may be running and could not be released: {redact(str(error))}"
+    return f"; released {', '.join(ended)}" if ended else ""
