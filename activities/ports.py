@@ -190,6 +190,8 @@ class MachineState(Model):
     """Changes with each reinstall."""
     gpu_reset_mark: str | None = None
     """Changes with each GPU reset (or agent restart)."""
+    told_by: Literal["provider", "node"] = "provider"
+    """Who is asked about it again: what was done from within the node, its provider knows nothing of."""
     ready: bool = False
     successor: str | None = None
     """Node name of the machine that was asked for with the request's tag, once it has joined."""
@@ -287,8 +289,6 @@ class Checks(Protocol):
 
     def covers(self, node: Node) -> frozenset[Covers]:
         """What a check of this node can prove; empty = no real check exists, and nothing is returned by it."""
-    told_by: Literal["provider", "node"] = "provider"
-    """Who is asked about it again: what was done from within the node, its provider knows nothing of."""
         ...
 
     def run(self, node: Node, covers: tuple[Covers, ...], key: StepKey) -> CheckResult | None:
