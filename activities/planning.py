@@ -14,16 +14,20 @@ from activities.census import CensusTaker
 from activities.clock import Clock, utcnow
 from activities.failures import Bounded, redact, unreadable
 from activities.means import means
-from activities.ports import Unreadable
+from activities.ports import HasOthers, Unreadable
 from activities.registry import NotConfigured, Registry
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
 from medevac.faults.classes import Covers
 from medevac.fleet.node import Node, Workload
+from medevac.fleet.remediator import Remediator
 from medevac.policy.active import PolicyVersion, acting_since
 from medevac.policy.loading import PolicyError
 from medevac.policy.plan import History, Plan
 from medevac.policy.planner import Context, plan
+from medevac.policy.policy import Policy
+from medevac.policy.pools import Coexist
+from medevac.policy.yielding import followed
 
 T = TypeVar("T")
 
@@ -38,6 +42,7 @@ class _World:
     node: Node | None = None
     workloads: tuple[Workload, ...] = ()
     covers: frozenset[Covers] = frozenset()
+    remediators: tuple[Remediator, ...] = ()
     unreadable: str = ""
 
 
@@ -89,6 +94,8 @@ class PlanActivities:
                 check_covers=world.covers,
                 acting_since=since,
                 adopted=bool(since and request.opened_at < since and self._adopted(request, since)),
+                remediators=world.remediators,
+                followed=self._followed(version.policy, pool, request.incident),
             ),
             version,
             now,
@@ -103,7 +110,8 @@ class PlanActivities:
                 return _World()
             work = tuple(self._read(lambda: cluster.workloads(node.name)))
             covers = self._read(lambda: self._registry.checks(request.cluster).covers(node))
-            return _World(self._capable(node), work, covers)
+            others = tuple(self._read(lambda: cluster.remediators(node))) if isinstance(cluster, HasOthers) else ()
+            return _World(self._capable(node), work, covers, others)
         except NotConfigured as error:
             return _World(unreadable=str(error))
         except Exception as error:
@@ -142,6 +150,12 @@ class PlanActivities:
     def _adopted(self, request: sig.PlanRequest, since: datetime) -> bool:
         notes = self._ledger.notes(request.cluster, request.node, since)
         return any(note.text.startswith(ADOPTED) for note in notes)
+
+    def _followed(self, policy: Policy, pool: str | None, incident: str) -> str:
+        where = policy.pools.get(pool or "")
+        if where is None or where.coexist is not Coexist.YIELD:
+            return ""
+        return followed(self._stored("the ledger", lambda: self._ledger.lines(incident)))
 
     def _stored(self, what: str, read: Callable[[], T]) -> T:
         try:

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from medevac.faults.classes import Covers
 from medevac.fleet.node import Capability, Machine, Node, Workload
+from medevac.fleet.remediator import Remediator
 from medevac.incident import StepKey
 from medevac.model import Model
 
@@ -152,6 +153,18 @@ class Watchable(Protocol):
         """Tells all there is, then what changes, and all anew every `relist_s` and after each gap.
 
         `hear` is called on other threads, one call at a time for each kind; while it blocks, nothing more is read.
+        """
+        ...
+
+
+@runtime_checkable
+class HasOthers(Protocol):
+    """A cluster that can see whose programs repair its nodes beside us."""
+
+    def remediators(self, node: Node) -> list[Remediator]:
+        """Those that may repair this node, by name; at most a minute old. Raises `Unreadable`.
+
+        What the account has no right to read is one of them.
         """
         ...
 

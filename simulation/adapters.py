@@ -12,8 +12,9 @@ from pydantic import JsonValue
 from activities.ports import CheckResult, Eviction, MachineState, Mark, Pod, TicketRef, Verb
 from medevac.faults.classes import Covers
 from medevac.fleet.node import Capability, Node, Workload
+from medevac.fleet.remediator import Remediator
 from medevac.incident import StepKey
-from simulation import checking, machines, marks, reading, workloads
+from simulation import checking, machines, marks, others, reading, workloads
 from simulation.calling import Call, Did, make, readable
 from simulation.hazards import Effect, Read
 from simulation.moment import Moment
@@ -57,6 +58,11 @@ class SimulatedCluster:
                 Effect.LIFT, self.name, node, node, incident, lambda m: marks.lift(m, self.name, node, incident), "done"
             ),
         )
+
+    def remediators(self, node: Node) -> list[Remediator]:
+        readable(self._world, Read.NODE, self.name, node.name)
+        with self._world.read() as m:
+            return others.of(m, self.name)
 
     def workloads(self, node: str) -> list[Workload]:
         readable(self._world, Read.PODS, self.name, node)

@@ -19,7 +19,8 @@ from activities.ports import Verb
 from medevac.faults import catalogue
 from medevac.faults.classes import Covers
 from medevac.fleet.node import Node
-from simulation import checking, machines, population, reading, workloads
+from medevac.fleet.remediator import Remediator
+from simulation import checking, machines, others, population, reading, workloads
 from simulation.hazards import Behaviour, Effect, Manner, Read
 from simulation.layout import Layout
 from simulation.moment import Moment
@@ -234,6 +235,11 @@ class World:
 
     def hands_off(self, node: str, who: str | None, cluster: str | None = None) -> None:
         self._set(node, cluster, hands_off=who)
+
+    def remediators(self, *remediators: Remediator, cluster: str | None = None) -> None:
+        """Those, and no others, repair nodes of the cluster beside us. What they do the caller plays."""
+        with self.write() as m:
+            others.put(m, cluster or self._only_cluster(), list(remediators))
 
     def by_hand(self, verb: Verb, node: str, who: str, cluster: str | None = None) -> None:
         """A person makes the call at the provider's console; logged with the tag `person:<who>`."""

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from activities.means import means
-from activities.ports import Unreadable
+from activities.ports import HasOthers, Unreadable
 from activities.registry import Registry
 from activities.storage.ledger import Ledger
 from medevac.events.event import HealthEvent, Kind
 from medevac.faults import catalogue
 from medevac.faults.faultset import FaultSet
 from medevac.fleet.node import Node, Workload
+from medevac.fleet.remediator import Remediator, Switch
 from medevac.model import Model
 from medevac.policy.active import PolicyVersion
 from medevac.policy.plan import History, Plan
@@ -91,11 +92,19 @@ class Explainer:
             history=history,
             opened_at=opened_at or now,
             check_covers=self._registry.checks(node.cluster).covers(node),
+            remediators=self._remediators(node),
         )
 
     def _capable(self, node: Node) -> Node:
         capabilities = means(self._registry, node.cluster, node.machine.provider).capabilities(node)
         return node.model_copy(update={"machine": node.machine.model_copy(update={"capabilities": capabilities})})
+
+    def _remediators(self, node: Node) -> tuple[Remediator, ...]:
+        cluster = self._registry.cluster(node.cluster)
+        try:
+            return tuple(cluster.remediators(node)) if isinstance(cluster, HasOthers) else ()
+        except Unreadable as error:
+            return (Remediator(name="other remediators", switch=Switch.UNREADABLE, seen=str(error)),)
 
     def _workloads(self, node: Node) -> tuple[Workload, ...]:
         try:

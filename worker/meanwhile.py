@@ -13,6 +13,7 @@ from activities.storage.ledger import Ledger
 from medevac.fleet.node import Node
 from medevac.incident import IncidentView, Line, State, StepKey
 from medevac.model import Model
+from medevac.policy.yielding import followed
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,11 @@ def changes(was: Facts, now: Facts) -> list[str]:
     return said
 
 
+def _missed(who: str, now: Facts) -> list[str]:
+    """The other began before the first look, and was done with it before that too."""
+    return [f"{who} is done with it"] if who and now.exists and not now.cordoned_by else []
+
+
 class Meanwhile:
     """Blocking. The last line of its kind in the incident's ledger is what was known before."""
 
@@ -86,11 +92,12 @@ class Meanwhile:
         except (Unreadable, NotConfigured) as error:
             log.warning("%s/%s can't be looked at: %s", view.cluster, view.node, error)
             return False
-        known = [line for line in self._ledger.lines(view.id) if line.kind == MEANWHILE]
+        lines = self._ledger.lines(view.id)
+        known = [line for line in lines if line.kind == MEANWHILE]
         was = Facts.model_validate(known[-1].data) if known else None
         if was == now:
             return False
-        did = changes(was, now) if was else []
+        did = changes(was, now) if was else _missed(followed(lines), now)
         facts: dict[str, JsonValue] = now.model_dump(mode="json")
         # The key counts the looks that found something new: of all sweeps only one writes each.
         key = StepKey(incident=view.id, step=MEANWHILE, n=len(known) + 1)

@@ -28,11 +28,13 @@ BUDGETS_S = 2.0
 class KubernetesCluster:
     simulated = False
 
+from activities.kubernetes.remediators import Remediators
     def __init__(self, name: str, options: Options) -> None:
         self.name = name
         self.options = options
         self._client = Client(options)
         self._owners = Owners(self._client)
+from medevac.fleet.remediator import Remediator
         self._watch = NodeWatch(self._client, lambda thing: nodes.read(thing, name, options))
         self._lock = threading.Lock()
         self._budgets: tuple[float, dict[str, list[Object]]] = (float("-inf"), {})
@@ -47,6 +49,7 @@ class KubernetesCluster:
         return None if thing is None else nodes.read(thing, self.name, self.options)
 
     def watch(self, hear: Callable[[Told], None], *, relist_s: float, events: bool) -> Tellings:
+        self._remediators = Remediators(self._client)
         return Tellings(self._client, hear, relist_s, events)
 
     def workloads(self, node: str) -> list[Workload]:
@@ -78,6 +81,9 @@ class KubernetesCluster:
         began, found = time.monotonic(), pods.budgets(self._client)
         with self._lock:
             self._budgets = (began, found)
+    def remediators(self, node: Node) -> list[Remediator]:
+        return self._remediators.of(node)
+
         return found
 
     # -- writing -----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import time
 from datetime import UTC, datetime
 from typing import Literal
 
-from activities.kubernetes import nodes
+from activities.kubernetes import dead, nodes, others
 from activities.kubernetes.client import FIELD_MANAGER, MERGE, Client, Object, url
 from activities.kubernetes.names import MARK, TAINT
 from activities.kubernetes.nodes import Before, Marked
@@ -77,8 +77,10 @@ def marking(node: Object, found: Marked | None, wanted: Mark) -> Object:
 
 def lifting(node: Object, found: Marked) -> Object:
     """The patch that takes our mark away. A cordon that was there before, or that someone else has set since, stays."""
-    spec: Object = {"taints": _others(node) or None}
-    if not found.before.unschedulable and nodes.cordoned_by(node) in ("", FIELD_MANAGER):
+    kept, freed = dead.withdrawn(node)
+    spec: Object = {"taints": [taint for taint in kept if not nodes.ours(taint)] or None}
+    theirs = found.before.unschedulable or others.cordons(node)
+    if not theirs and nodes.cordoned_by(node) in ("", FIELD_MANAGER):
         spec["unschedulable"] = None
     return {"metadata": {"annotations": {MARK: None}, "labels": {TAINT: None}}, "spec": spec}
 
@@ -95,7 +97,7 @@ def _others(node: Object) -> list[Object]:
 
 
 def _who(node: Object) -> str:
-    by = nodes.cordoned_by(node)
+    by = others.keeper(node) or nodes.cordoned_by(node)
     return by if by != FIELD_MANAGER else "medevac (a mark that was taken away)"
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
+from activities.kubernetes import others
 from activities.kubernetes.client import FIELD_MANAGER, Object
 from activities.kubernetes.names import HANDS_OFF, MARK, TAINT
 from activities.kubernetes.options import DOMAINS, Options
@@ -20,6 +21,7 @@ RESERVED = {
     "cloud.google.com/gke-provisioning": "reservation-bound",
 }
 CAPI_MACHINE = "cluster.x-k8s.io/machine"
+OPENSHIFT_MACHINE = "machine.openshift.io/machine"
 METAL = re.compile(r"metal|\bbm\b", re.IGNORECASE)
 
 
@@ -97,7 +99,9 @@ def cordoned_by(thing: Object) -> str:
 
 
 def foreign_cordon(thing: Object) -> str | None:
-    """Who else cordoned it. Ours alone is no foreign one; nor is one that we made and nobody has set anew."""
+    """Who else cordoned it, or has it in repair. Ours alone is no foreign one; nor is one that nobody has set anew."""
+    if keeper := others.keeper(thing):
+        return keeper
     if not unschedulable(thing):
         return None
     by, mark = cordoned_by(thing), marked(thing)
@@ -204,5 +208,5 @@ def _owner(thing: Object) -> str:
     """Whose object brought the node up: replacing the machine goes through it."""
     for owner in metadata(thing).get("ownerReferences") or ():
         return f"{owner.get('kind')}/{owner.get('name')}"
-    machine = notes(thing).get(CAPI_MACHINE)
+    machine = notes(thing).get(CAPI_MACHINE) or notes(thing).get(OPENSHIFT_MACHINE)
     return f"Machine/{machine}" if machine else ""

@@ -18,6 +18,13 @@ _READ: tuple[Right, ...] = (
     ("storage.k8s.io", "volumeattachments", "list"),
     ("", "persistentvolumes", "get"),
     *((group, plural, "get") for (group, kind), plural in PLURALS.items() if kind != "Pod"),
+    # Who else repairs nodes.
+    ("apps", "deployments", "list"),
+    ("apps", "daemonsets", "list"),
+    ("karpenter.sh", "nodepools", "list"),
+    ("cluster.x-k8s.io", "machinehealthchecks", "list"),
+    ("machine.openshift.io", "machinehealthchecks", "list"),
+    ("remediation.medik8s.io", "nodehealthchecks", "list"),
 )
 _MARK: tuple[Right, ...] = (("", "nodes", "patch"), ("", "nodes/status", "patch"), ("", "events", "create"))
 _EVICT: tuple[Right, ...] = (("", "pods", "patch"), ("", "pods", "delete"), ("", "pods/eviction", "create"))

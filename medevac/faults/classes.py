@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+ADOPTED = "adopted/unknown"
+"""Code of what was out of service before medevac knew it: nobody says why, so nothing is done about it by itself."""
+
 
 class FaultClass(StrEnum):
     """Ordered from worst to least by `rank`."""

@@ -66,7 +66,7 @@ class Node(Model):
     marked_by: str | None = None
     """Incident that our mark names, if the node carries one."""
     foreign_cordon: str | None = None
-    """Who cordoned it, when it wasn't us (`unknown` when nobody says)."""
+    """Who cordoned it or has it in repair, when it wasn't us (`unknown` when nobody says)."""
     hands_off: str | None = None
     """Value of `medevac.dev/hands-off`."""
     simulated: bool = False

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from medevac.faults.catalogue import lookup
-from medevac.faults.classes import Covers, FaultClass
+from medevac.faults.classes import ADOPTED, Covers, FaultClass
 from medevac.policy.acting import Act, begin, climber
 from medevac.policy.active import PolicyVersion
 from medevac.policy.climbing import Climb
@@ -17,6 +17,7 @@ from medevac.policy.plan import Action, Mode, Plan, Rung
 from medevac.policy.rules import Do
 from medevac.policy.situation import Context, Situation
 from medevac.policy.wording import sentence, what_is_wrong
+from medevac.policy.yielding import LONG_S, cleared, follows, yielded
 
 LOOK_AGAIN_S = 15.0
 MAX_LOOK_AGAIN_S = 300.0
@@ -50,6 +51,8 @@ class Planner:
         if not here.judged:
             if here.begun:
                 return self._verify_only()
+            if theirs := cleared(here):
+                return theirs
             return here.make(Action.WITHDRAW, ("no fault is open any more, and nothing was begun",))
         if here.place is None and here.begun:
             return self._hand_over(f"{here.standing.reasons[0]}, and {here.begun[-1]} was begun")
@@ -86,6 +89,10 @@ class Planner:
             judged.verdict.do is Do.RECORD or judged.verdict.fault_class in (FaultClass.RECORD, FaultClass.APPLICATION)
             for judged in here.judged
         )
+        if any(judged.code == ADOPTED for judged in here.judged):
+            # A person has it until a person closes it. Whatever checks there are may say that it is well.
+            covers = tuple(cover for cover in Covers if cover in here.context.check_covers)
+            return here.make(Action.OBSERVE, reasons, faults=here.judged, covers=covers, quiet_s=LONG_S)
         return here.make(Action.RECORD if quiet else Action.OBSERVE, reasons, faults=here.judged)
 
     def _observe(self) -> Plan:
@@ -97,13 +104,17 @@ class Planner:
         if here.place is None:
             return here.make(Action.OBSERVE, reasons, mode=Mode.OBSERVE)
         inner = self._decide(Mode.AUTO, ())
+        theirs = follows(here)
+        # What still stands on the node, or is still in somebody's hands, isn't over because nobody repeats it.
+        quiet_s = LONG_S if here.ours or theirs else here.policy.quiet
         return here.make(
             Action.OBSERVE,
             reasons,
             mode=Mode.OBSERVE,
-            would=sentence(inner),
+            would=theirs or sentence(inner),
             passed_over=inner.passed_over,
             destroys=inner.destroys,
+            quiet_s=quiet_s,
         )
 
     def _hand_over(self, why: str) -> Plan:
@@ -149,6 +160,8 @@ class Planner:
         if latch := here.latch:
             until = latch.until.strftime("%Y-%m-%d %H:%M %Z").strip()
             return self._person(mode, f"{latch.by} said no: {latch.why}; this holds until {until}", reasons)
+        if theirs := yielded(here, reasons):
+            return theirs
         if waits := self._waits(mode, reasons):
             return waits
         climb = climber(here).climb()

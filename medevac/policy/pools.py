@@ -23,9 +23,9 @@ class Coexist(StrEnum):
     """What to do where another remediator (node repair of a cloud, NVSentinel, …) works on the same pool."""
 
     YIELD = "yield"
-    """Its cordon is left to it: medevac only observes such a node."""
+    """The other comes first: what it has in repair is followed and then checked, and it is given time to begin."""
     OWN = "own"
-    """medevac acts; a foreign cordon still asks a person."""
+    """medevac acts, but not while the other is seen to act too; a foreign cordon still asks a person."""
 
 
 class Select(Model):

@@ -12,6 +12,7 @@ from typing import Any
 from medevac.faults.classes import Covers, FaultClass
 from medevac.faults.faultset import FaultSet
 from medevac.fleet.node import Identity, Node, Workload
+from medevac.fleet.remediator import Remediator
 from medevac.model import Model
 from medevac.policy.active import PolicyVersion
 from medevac.policy.judging import Judged, judge
@@ -44,8 +45,10 @@ class Context(Model):
     acting_since: datetime | None = None
     """When the pool's mode was last raised (`active.acting_since`); older trouble is left alone until adopted."""
     adopted: bool = False
-    remediators: tuple[str, ...] = ()
-    """Other programs that repair nodes of the pool."""
+    remediators: tuple[Remediator, ...] = ()
+    """Other programs that may repair the node."""
+    followed: str = ""
+    """Who had the node in repair while an earlier plan of this incident waited for it (`yielding.followed`)."""
     storage_ok: bool | None = None
     """What the pool's storage probe says just now; None counts as a no."""
 
@@ -180,6 +183,7 @@ class Situation:
         node, policy, context = self.place, self.policy, self.context
         if about:
             fields.setdefault("cause", about[0].code)
+        fields.setdefault("quiet_s", policy.quiet)
             fields.setdefault("fault_class", about[0].verdict.fault_class)
             # Also where nothing is done: a person may mend it, and then a check decides.
             wanted = {cover for judged in about for cover in judged.covers}
@@ -205,7 +209,6 @@ class Situation:
             mark=mark,
             verify_s=policy.verify,
             probation_s=policy.probation,
-            quiet_s=policy.quiet,
             reasons=reasons,
             **fields,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from medevac.fleet.node import Node
+from medevac.fleet.remediator import Remediator
 from medevac.policy.plan import Mode
 from medevac.policy.policy import Policy
 from medevac.policy.pools import NO_GPUS, STORAGE, Coexist, Pool
@@ -21,8 +22,8 @@ class Standing:
 class Surroundings:
     """What else is known about the node's place in the fleet."""
 
-    remediators: tuple[str, ...] = ()
-    """Other programs that repair nodes of this pool."""
+    remediators: tuple[Remediator, ...] = ()
+    """Other programs that may repair this node."""
     storage_ok: bool | None = None
     """The pool's storage probe, asked just now; None = not asked or not answered."""
     predates: str = ""
@@ -55,14 +56,31 @@ def _held(node: Node, pool: Pool, around: Surroundings) -> list[str]:
         found.append(f"{node.name} is {', '.join(roles)}: never disrupted unless its pool's `includes` names that")
     if STORAGE in node.roles and STORAGE in pool.includes and around.storage_ok is not True:
         found.append(f"the storage probe `{pool.storage_probe}` has not passed just now")
-    if around.remediators and pool.coexist is None:
-        others = ", ".join(around.remediators)
-        found.append(f"{others} repairs nodes of pool `{node.pool}` too; say `coexist: yield` or `own` first")
-    if node.foreign_cordon and pool.coexist is Coexist.YIELD:
-        found.append(f"pool `{node.pool}` yields, and {node.foreign_cordon} has cordoned {node.name}")
+    found.extend(_others(node, pool, around.remediators))
     if around.predates:
         found.append(f"{around.predates}; `medevac adopt {node.name}` hands it to medevac")
     return found
+
+
+def _others(node: Node, pool: Pool, remediators: tuple[Remediator, ...]) -> list[str]:
+    """A second hand on the same node is worse than a slow one."""
+    names = ", ".join(one.name for one in remediators)
+    if pool.coexist is None:
+        return (
+            [f"{names} repairs nodes of pool `{node.pool}` too; say `coexist: yield` or `own` first"] if names else []
+        )
+    if pool.coexist is Coexist.YIELD:
+        keeps = node.foreign_cordon
+        return (
+            [f"pool `{node.pool}` yields, and {keeps} has cordoned {node.name}; its repair is followed"]
+            if keeps
+            else []
+        )
+    return [
+        f"pool `{node.pool}` is medevac's own, and {one.name} still acts on it ({one.seen}); first: {one.off}"
+        for one in remediators
+        if one.acts
+    ]
 
 
 def _observed(why: str, pool: Pool | None = None) -> Standing:

@@ -12,6 +12,7 @@ from activities.planning import ADOPTED
 from activities.registry import Registry
 from activities.storage.ledger import Ledger
 from medevac.events.event import HealthEvent, Kind
+from medevac.faults.classes import ADOPTED as FAULT
 from medevac.faults.classes import FaultClass
 from medevac.fleet.node import Node
 from medevac.incident import IncidentView
@@ -26,7 +27,6 @@ from workflows.messages import node_workflow_id
 
 router = APIRouter(prefix="/v1/adoptable", tags=["adopt"])
 
-FAULT = "adopted/unknown"
 MOST = 10_000
 
 

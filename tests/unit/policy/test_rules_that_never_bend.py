@@ -8,6 +8,7 @@ import pytest
 
 from medevac.events.event import Severity
 from medevac.faults.classes import Covers, FaultClass
+from medevac.fleet.remediator import Remediator, Switch
 from medevac.policy.plan import Action, Drain, History, Latch, Mode, Rung
 from medevac.policy.policy import Policy
 from tests.unit.policy.cases import (
@@ -223,14 +224,28 @@ def test_older_trouble_waits_for_adoption() -> None:
 # -- 8: another remediator caps the pool at observe --------------------------------------------------------------
 
 
+KARPENTER = Remediator(name="Karpenter", switch=Switch.ON, seen="deployment karpenter", off="kubectl set env ...")
+PERHAPS = KARPENTER.model_copy(update={"switch": Switch.OUTSIDE})
+
+
 def test_another_remediator_caps_the_pool_until_the_policy_speaks() -> None:
-    assert decide("xid/79", remediators=("karpenter",)).action is Action.OBSERVE
-    owned = with_pool(policy(), coexist="own")
-    assert decide("xid/119", remediators=("karpenter",), under=owned).action is Action.ACT
+    for there in (KARPENTER, PERHAPS):
+        made = decide("xid/79", remediators=(there,))
+        assert (made.action, made.mark) == (Action.OBSERVE, False)
+        assert "coexist" in said(made)
+    theirs = node(foreign_cordon="Karpenter")
     yields = with_pool(policy(), coexist="yield")
-    assert decide("xid/119", remediators=("karpenter",), under=yields).action is Action.ACT
-    theirs = node(foreign_cordon="karpenter")
-    assert decide("xid/119", remediators=("karpenter",), under=yields, where=theirs).action is Action.OBSERVE
+    assert decide("xid/119", remediators=(KARPENTER,), under=yields, where=theirs).action is Action.OBSERVE
+
+
+def test_own_is_refused_while_the_other_still_acts_and_says_what_ends_that() -> None:
+    owned = with_pool(policy(), coexist="own")
+    for switch in (Switch.ON, Switch.UNREADABLE):
+        made = decide("xid/119", remediators=(KARPENTER.model_copy(update={"switch": switch}),), under=owned)
+        assert (made.action, made.mark) == (Action.OBSERVE, False)
+        assert "kubectl set env" in said(made)
+    assert decide("xid/119", remediators=(PERHAPS,), under=owned).action is Action.ACT
+    assert decide("xid/119", under=owned).action is Action.ACT
 
 
 # -- 9: where the world sets the deadline ------------------------------------------------------------------------
