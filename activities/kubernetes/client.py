@@ -177,6 +177,22 @@ class Client:
         except urllib3.exceptions.HTTPError as error:
             raise Unreadable(f"watching {path}: {_short(error)}") from None
 
+    def text(self, path: str, query: Mapping[str, str]) -> bytes | None:
+        """What isn't JSON, such as a log; None when it doesn't exist. Raises `Unreadable`, also as `Forbidden`."""
+        try:
+            response = self._send("GET", path, query, None, JSON, self.options.read_timeout_s * LISTING)
+            raw = bytes(response.read())  # type: ignore[no-untyped-call]
+        except (NotSent, Unclear) as error:
+            raise Unreadable(str(error)) from None
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreadable(f"GET {path}: no answer: {_short(error)}") from None
+        if response.status == 404:
+            return None
+        if response.status != 200:
+            kind = Forbidden if response.status == 403 else Unreadable
+            raise kind(f"GET {path}: the API server says {response.status}: {_object(raw).get('message', '')}")
+        return raw
+
     # -- writing -----------------------------------------------------------------------------------------------
 
     def write(self, method: Method, path: str, body: Object, kind: str = JSON) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from medevac.model import Model
 
@@ -21,6 +21,25 @@ DOMAINS: dict[str, Labels] = {
     ),
     "image": ("medevac.dev/image",),
 }  # fmt: skip
+
+
+class JobOptions(Model):
+    """Of pods that are pinned to one node."""
+
+    namespace: str
+    image: str = Field(min_length=1)
+    """Has Python 3.8 or newer as `python3`, where no command is named."""
+    runtime_class: str | None = None
+    """Such as `nvidia`, which gives the pod the node's driver."""
+    pull_secrets: tuple[str, ...] = ()
+    priority_class: str | None = None
+    tolerations: tuple[dict[str, JsonValue], ...] = ()
+    """Beside our mark and the cordon: taints that GPU nodes always carry here."""
+    start_s: float = Field(120.0, gt=0)
+    """How long its pod may take to start: image pull, and a driver that comes up after a boot."""
+    run_s: float = Field(60.0, gt=0)
+    keep_s: int = Field(86_400, ge=3_600)
+    """Afterwards the cluster removes what is left of it. Until then it is what remembers that it ran."""
 
 
 class Options(Model):
