@@ -15,11 +15,13 @@ from activities.kubernetes.client import MERGE, Client, Object, url
 from activities.kubernetes.names import EVACUATE_BY
 from activities.kubernetes.options import Options
 from activities.kubernetes.owners import Owners
+from activities.kubernetes.remediators import Remediators
 from activities.kubernetes.telling import Tellings
 from activities.kubernetes.watching import NodeWatch
 from activities.ports import Eviction, Mark, NotSent, Pod, Told, Unclear
 from activities.registry import ConfigurationError
 from medevac.fleet.node import Node, Workload
+from medevac.fleet.remediator import Remediator
 
 BUDGETS_S = 2.0
 """How old the list of disruption budgets may be: it only names who refuses, the API server decides."""
@@ -28,13 +30,12 @@ BUDGETS_S = 2.0
 class KubernetesCluster:
     simulated = False
 
-from activities.kubernetes.remediators import Remediators
     def __init__(self, name: str, options: Options) -> None:
         self.name = name
         self.options = options
         self._client = Client(options)
         self._owners = Owners(self._client)
-from medevac.fleet.remediator import Remediator
+        self._remediators = Remediators(self._client)
         self._watch = NodeWatch(self._client, lambda thing: nodes.read(thing, name, options))
         self._lock = threading.Lock()
         self._budgets: tuple[float, dict[str, list[Object]]] = (float("-inf"), {})
@@ -49,7 +50,6 @@ from medevac.fleet.remediator import Remediator
         return None if thing is None else nodes.read(thing, self.name, self.options)
 
     def watch(self, hear: Callable[[Told], None], *, relist_s: float, events: bool) -> Tellings:
-        self._remediators = Remediators(self._client)
         return Tellings(self._client, hear, relist_s, events)
 
     def workloads(self, node: str) -> list[Workload]:
@@ -67,6 +67,9 @@ from medevac.fleet.remediator import Remediator
             return []
         return volumes.attached(self._client, node)
 
+    def remediators(self, node: Node) -> list[Remediator]:
+        return self._remediators.of(node)
+
     def _workload(self, pod: Object) -> str:
         if pods.daemon_like(pod):
             owner = nodes.controller(pod) or {"kind": "Pod", "name": nodes.metadata(pod)["name"]}
@@ -81,9 +84,6 @@ from medevac.fleet.remediator import Remediator
         began, found = time.monotonic(), pods.budgets(self._client)
         with self._lock:
             self._budgets = (began, found)
-    def remediators(self, node: Node) -> list[Remediator]:
-        return self._remediators.of(node)
-
         return found
 
     # -- writing -----------------------------------------------------------------------------------------------

@@ -181,9 +181,9 @@ class Situation:
         """A plan about `faults` (those to be worked on unless given), with what is the same for every plan."""
         about = self.work if faults is None else faults
         node, policy, context = self.place, self.policy, self.context
+        fields.setdefault("quiet_s", policy.quiet)
         if about:
             fields.setdefault("cause", about[0].code)
-        fields.setdefault("quiet_s", policy.quiet)
             fields.setdefault("fault_class", about[0].verdict.fault_class)
             # Also where nothing is done: a person may mend it, and then a check decides.
             wanted = {cover for judged in about for cover in judged.covers}
