@@ -139,6 +139,7 @@ class MarkActivities:
             fault_class=request.fault_class,
             plan_hash=request.plan_hash,
             approval=request.approval,
+            campaign=request.campaign,
             asked_at=request.view.opened_at,
         )
         try:

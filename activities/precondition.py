@@ -60,6 +60,8 @@ class Look:
         self._lease_is_ours(pre)
         for approval in pre.approvals:
             self._approved.check(approval, pre.incident)
+        if pre.order is not None:
+            self._approved.check(pre.order.approval, pre.order.campaign)
         node = self._node(pre)
         self._no_fence(pre, node)
         return node
@@ -123,10 +125,12 @@ class RecentLook:
         self._look = look
         self._pre = pre
         self._at = float("-inf")
+        self.node: Node | None = None
+        """As last seen."""
 
     def before_call(self) -> None:
         if time.monotonic() - self._at > FRESH_S:
-            self._look.now(self._pre)
+            self.node = self._look.now(self._pre)
             self._at = time.monotonic()
 
 

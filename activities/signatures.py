@@ -21,6 +21,7 @@ from medevac.faults.classes import Covers, FaultClass
 from medevac.faults.faultset import FaultSet
 from medevac.fleet.lease import Ask, Granted, LeaseRef, LeaseRequest
 from medevac.fleet.node import Identity
+from medevac.fleet.order import Order
 from medevac.incident import IncidentView, Line, StepKey, StepResult
 from medevac.model import Model
 from medevac.policy.plan import Drain, Plan, Rung
@@ -111,6 +112,8 @@ class MarkRequest(Keyed):
     view: IncidentView
     approval: str | None = None
     """A fleet-wide approval that allows a mark beyond the mark budget."""
+    campaign: str | None = None
+    """Whose list it covers, where a campaign wants this."""
 
 
 class LiftRequest(Keyed):
@@ -151,6 +154,8 @@ class Precondition(Model):
     """As the plan saw them; another one than these refuses the step."""
     approvals: tuple[str, ...] = ()
     """What people have said yes to for this plan; counted again from the ledger, signatures and all."""
+    order: Order | None = None
+    """The campaign's, whose approval is counted again as well."""
 
 
 class EvacuateRequest(Keyed):

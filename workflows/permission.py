@@ -33,7 +33,7 @@ class Permission:
     async def lease(self, plan: Plan) -> str | None:
         """Holds the lease when it returns; gives the fleet-wide approval that it took, if it took one."""
         run = self.run
-        approval: str | None = None
+        approval = plan.order.approval if plan.order else None
         fleet_wide: str | None = None
         while run.lease is None:
             run.state, run.waiting_for = State.WAITING_LEASE, "a lease"
@@ -52,7 +52,8 @@ class Permission:
                 fault_class=run.fault_class,
                 plan_hash=plan.hash,
                 approval=approval,
-                person_asked=plan.approval is not None,
+                campaign=plan.order.campaign if plan.order else None,
+                person_asked=plan.approval is not None or plan.order is not None,
                 asked_at=run.opened_at,
             )
             try:

@@ -87,7 +87,8 @@ class Remediation:
             domains=plan.domains,
             plan_hash=plan.hash,
             view=run.view(workflow.now()),
-            approval=approval,
+            approval=approval or (plan.order.approval if plan.order else None),
+            campaign=plan.order.campaign if plan.order else None,
         )
         result = await self.steps.step(sig.MARK, request)
         if result.outcome is Outcome.BLOCKED:

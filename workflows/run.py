@@ -190,6 +190,7 @@ class IncidentRun:
             foreign_cordon=plan.foreign_cordon,
             hands_off=plan.hands_off,
             approvals=tuple(self.approvals),
+            order=plan.order,
         )
 
     def found_another(self, now: Identity) -> bool:

@@ -141,11 +141,12 @@ def save(connection: Connection, before: State, after: State, now: datetime, ask
 
 
 def approved(connection: Connection, request: LeaseRequest, now: datetime) -> Approved | None:
-    """The ledger's word, never the request's: a yes that covers this incident with this very plan."""
+    """The ledger's word, never the request's: a yes that covers this incident with this very plan, or its campaign."""
     view = None if request.approval is None else read_approval(connection, request.approval)
     if view is None or view.result is None or view.result.state is not ApprovalState.APPROVED:
         return None
-    if view.result.covers.get(request.incident) != request.plan_hash:
+    ordered = request.campaign is not None and request.campaign in view.result.covers
+    if not ordered and view.result.covers.get(request.incident) != request.plan_hash:
         return None
     if view.result.decided_at < now - APPROVAL_HOLDS:
         return None

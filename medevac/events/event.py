@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field, JsonValue
 
 from medevac.faults.classes import Covers, FaultClass
+from medevac.fleet.order import Order
 from medevac.model import Model
 
 
@@ -106,5 +107,7 @@ class HealthEvent(Model):
     evidence: tuple[EvidenceRef, ...] = ()
     measurement: Measurement | None = None
     detail: dict[str, JsonValue] = Field(default_factory=dict)
+    order: Order | None = None
+    """Set by a campaign alone; no parser reads it from a payload."""
     digest: str = ""
     """sha256 of the raw part that it was read from."""

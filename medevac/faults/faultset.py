@@ -169,6 +169,7 @@ class FaultSet(Model):
                 actionable=event.actionable,
                 note=event.note,
                 advice=event.advice,
+                order=event.order,
             )
             room = self._make_room(fault)
             if room is None:
@@ -199,6 +200,7 @@ class FaultSet(Model):
                 "actionable": event.actionable,
                 "note": event.note or old.note,
                 "advice": event.advice or old.advice,
+                "order": event.order or old.order,
             }
         )
         if newly:

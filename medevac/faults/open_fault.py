@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from medevac.events.event import HealthEvent, Kind, Severity, Statement
 from medevac.faults.classes import Covers, FaultClass
+from medevac.fleet.order import Order
 from medevac.model import Model
 
 RETAKES = {"xid/162": "xid/163"}
@@ -80,6 +81,8 @@ class OpenFault(Model):
     """Why the class is what it is when that isn't the catalogue's row alone (`48 with 63`, `154 says reboot`)."""
     advice: str | None = None
     """Rung that the catalogue or the driver asks for first."""
+    order: Order | None = None
+    """A campaign's, where this isn't a fault but its wish."""
     symptoms: tuple[str, ...] = ()
     """Codes that came in its train and are no faults of their own."""
 

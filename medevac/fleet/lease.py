@@ -30,6 +30,8 @@ class LeaseRequest(Model):
     plan_hash: str
     approval: str | None = None
     """An approval id that covers this request (looked up in the ledger, never believed)."""
+    campaign: str | None = None
+    """Whose list the approval covers, where a campaign wants this."""
     asked_at: datetime
     """When the incident first asked; ages the request so that nothing starves."""
     job_running: bool = True

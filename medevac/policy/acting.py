@@ -128,7 +128,9 @@ class Act:
             why.append(f"{node.hands_off} asked for hands off this node")
         if node.foreign_cordon:
             why.append(f"{node.foreign_cordon} has cordoned this node")
-        if self.mode is Mode.APPROVE:
+        if self.here.lead.fault.order is not None:
+            pass  # Agreed to for the whole list; what the list couldn't know of this node is asked all the same.
+        elif self.mode is Mode.APPROVE:
             if not self._world_sets_the_deadline():
                 why.append("mode approve: a person confirms each plan")
         elif rung not in policy.auto:

@@ -25,6 +25,8 @@ NEEDS = {
     Rung.TERMINATE: Capability.TERMINATE,
     Rung.RMA: Capability.TICKET,
 }
+ORDERED_S = 3_600.0
+"""For the proof of what a campaign ordered."""
 LEAVES = frozenset({Rung.REPLACE, Rung.TERMINATE, Rung.RMA, Rung.ESCALATE})
 """Rungs after which this machine isn't in service."""
 
@@ -71,8 +73,7 @@ class Climber:
         return frozenset({self.lead.fault.fault_class, self.fault_class})
 
     def climb(self) -> Climb:
-        name = self.ladder_name()
-        ladder = self.policy.ladders[name]
+        name, ladder = self.ladder()
         if person := self._successor() or self._wants_a_person():
             return Climb(None, 0, 0, (), (), person)
         start, why = self._start(ladder)
@@ -88,6 +89,13 @@ class Climber:
             attempt = self.tried(step.rung) + 1
             return Climb(step, attempt, max(self.policy.attempts.same_rung, attempt), tuple(passed), reasons)
         return Climb(None, 0, 0, tuple(passed), reasons, f"no rung of ladder `{name}` is left")
+
+    def ladder(self) -> tuple[str, Sequence[LadderStep]]:
+        order = self.lead.fault.order
+        if order is not None:
+            return order.code, (LadderStep(rung=Rung(order.rung), deadline=ORDERED_S),)
+        name = self.ladder_name()
+        return name, self.policy.ladders[name]
 
     def ladder_name(self) -> str:
         """A rule's own, else what the class wants, else the pool's, else by the kind of machine."""

@@ -115,4 +115,7 @@ def _settings(rule: Rule) -> tuple[tuple[str, Any], ...]:
 
 def judge(policy: Policy, fault: OpenFault, *, pool: str | None, sku: str | None, provider: str) -> Judged:
     found = verdict(policy, fault.code, fault.fault_class, pool=pool, sku=sku, provider=provider)
+    if fault.order is not None:
+        # The campaign's plan was agreed to by name; rules about faults have no say in it, the pool's mode has.
+        found = replace(found, do=Do.REPAIR, drain=Drain(fault.order.drain), ladder=None, watch_s=0.0)
     return Judged(fault, found)

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from medevac.faults.classes import Covers, FaultClass
 from medevac.fleet.node import Identity
+from medevac.fleet.order import Order
 from medevac.model import Model, digest
 
 
@@ -148,6 +149,8 @@ class Plan(Model):
     foreign_cordon: str | None = None
     hands_off: str | None = None
     """Who else keeps the node, as the plan saw it: what was known and asked about doesn't refuse the step."""
+    order: Order | None = None
+    """Whose wish this is, where it is a campaign's."""
     gone: bool = False
     """`withdraw` only: the node is no more, so the incident ends as disposed."""
     would: str = ""
@@ -158,7 +161,8 @@ class Plan(Model):
     @cached_property
     def hash(self) -> str:
         """Equal for plans that would do the same to the same machine for the same faults, whenever they are made."""
-        return digest(self.model_dump(mode="json", exclude=_NOT_HASHED))[:16]
+        left_out = _NOT_HASHED if self.order else _NOT_HASHED | {"order"}
+        return digest(self.model_dump(mode="json", exclude=left_out))[:16]
 
     def stays_within(self, approved: Plan) -> bool:
         """True when this plan does no more than `approved`, to the same machine: its permission still holds."""
@@ -170,6 +174,7 @@ class Plan(Model):
             and self.budget_bypass <= approved.budget_bypass
             and self.foreign_cordon == approved.foreign_cordon
             and self.hands_off == approved.hands_off
+            and self.order == approved.order
         )
 
 
