@@ -9,7 +9,7 @@ import time
 from datetime import UTC, datetime
 from typing import Literal
 
-from activities.kubernetes import dead, nodes, others
+from activities.kubernetes import nodes, others
 from activities.kubernetes.client import FIELD_MANAGER, MERGE, Client, Object, url
 from activities.kubernetes.names import MARK, TAINT
 from activities.kubernetes.nodes import Before, Marked

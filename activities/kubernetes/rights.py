@@ -30,6 +30,9 @@ _MARK: tuple[Right, ...] = (("", "nodes", "patch"), ("", "nodes/status", "patch"
 _EVICT: tuple[Right, ...] = (("", "pods", "patch"), ("", "pods", "delete"), ("", "pods/eviction", "create"))
 
 NEEDED: dict[Level, tuple[Right, ...]] = {"observe": _READ, "mark": _READ + _MARK, "evict": _READ + _MARK + _EVICT}
+JOBS: tuple[Right, ...] = (("batch", "jobs", "create"), ("batch", "jobs", "get"), ("", "pods", "list"))
+"""In the one namespace where Jobs of a kind run."""
+LOGS: Right = ("", "pods/log", "get")
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -38,15 +41,20 @@ def missing(client: Client, level: Level) -> list[str]:
     return [words(right) for right in NEEDED[level] if not _allowed(client, right)]
 
 
+def missing_of(client: Client, needed: tuple[Right, ...], namespace: str) -> list[str]:
+    """As `missing`, of rights in one namespace."""
+    return [f"{words(right)} in {namespace}" for right in needed if not _allowed(client, right, namespace)]
+
+
 def words(right: Right) -> str:
     group, resource, verb = right
     return f"{verb} {resource}{f'.{group}' if group else ''}"
 
 
-def _allowed(client: Client, right: Right) -> bool:
+def _allowed(client: Client, right: Right, namespace: str = "") -> bool:
     group, resource, verb = right
     name, _, below = resource.partition("/")
-    asked: Object = {"group": group, "resource": name, "subresource": below, "verb": verb}
+    asked: Object = {"group": group, "resource": name, "subresource": below, "verb": verb, "namespace": namespace}
     answer = client.write("POST", REVIEWS, {
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": asked},
