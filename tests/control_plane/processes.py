@@ -79,7 +79,7 @@ class ControlPlane:
         etcd = f"http://127.0.0.1:{clients}"
         self.server = f"https://127.0.0.1:{api}"
         (self.folder / "tokens.csv").write_text(f"{ADMIN},{ADMIN},{ADMIN},system:masters\n")
-        self.write_kubeconfig(self.kubeconfig, ADMIN)
+        write_kubeconfig(self.kubeconfig, ADMIN, self.server, self.certificate)
         self._run("etcd", [
             programs["etcd"], f"--data-dir={self.folder / 'etcd'}", "--name=one", "--log-level=warn",
             "--unsafe-no-fsync",
@@ -133,19 +133,6 @@ class ControlPlane:
                 "-keyout", "server.key", "-out", "server.crt", "-subj", "/CN=127.0.0.1",
                 "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost")  # fmt: skip
         openssl("genrsa", "-out", "accounts.key", "2048")
-
-    def write_kubeconfig(self, path: Path, token: str, server: str = "") -> Path:
-        cluster = {"server": server or self.server, "certificate-authority": str(self.certificate)}
-        if server.startswith("http://"):
-            del cluster["certificate-authority"]
-        path.write_text(json.dumps({
-            "apiVersion": "v1", "kind": "Config", "current-context": "test",
-            "clusters": [{"name": "test", "cluster": cluster}],
-            "users": [{"name": "test", "user": {"token": token}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        }))  # fmt: skip
-        path.chmod(0o600)
-        return path
 
     # -- processes ---------------------------------------------------------------------------------------------
 
@@ -241,6 +228,18 @@ class ControlPlane:
             return False
         self._open(f"{budgets}/probe", "DELETE")
         return True
+
+
+def write_kubeconfig(path: Path, token: str, server: str, certificate: Path) -> Path:
+    secured = {} if server.startswith("http://") else {"certificate-authority": str(certificate)}
+    path.write_text(json.dumps({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": server, **secured}}],
+        "users": [{"name": "test", "user": {"token": token}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+    }))  # fmt: skip
+    path.chmod(0o600)
+    return path
 
 
 def _free_ports(count: int) -> list[int]:

@@ -19,17 +19,20 @@ from activities.kubernetes.cluster import KubernetesCluster, make
 from activities.kubernetes.nodes import labels, metadata, notes
 from activities.kubernetes.options import Options
 from tests.control_plane.build import NotBuilt, find
-from tests.control_plane.processes import ControlPlane
+from tests.control_plane.processes import ControlPlane, write_kubeconfig
 from tests.integration.kubernetes.proxy import Proxy
 from tests.integration.kubernetes.site import Site
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "kubernetes"
 LEVELS = ("observe", "mark", "evict")
+MANIFESTS = (*LEVELS, "checks", "node-side")
 PLACES = {
     "Namespace": ("api/v1", "namespaces"),
     "ServiceAccount": ("api/v1", "serviceaccounts"),
     "ClusterRole": ("apis/rbac.authorization.k8s.io/v1", "clusterroles"),
     "ClusterRoleBinding": ("apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
+    "Role": ("apis/rbac.authorization.k8s.io/v1", "roles"),
+    "RoleBinding": ("apis/rbac.authorization.k8s.io/v1", "rolebindings"),
 }
 
 
@@ -75,8 +78,8 @@ def _only_for_tests(admin: Client) -> None:
 def accounts(plane: Plane) -> None:
     """The shipped access rights, exactly as they are."""
     admin = Client(Options(kubeconfig=plane.kubeconfig))
-    for level in LEVELS:
-        for thing in YAML(typ="safe").load_all(DEPLOY / f"{level}.yaml"):
+    for name in MANIFESTS:
+        for thing in YAML(typ="safe").load_all(DEPLOY / f"{name}.yaml"):
             _apply(admin, thing)
     admin.close()
 
@@ -113,7 +116,7 @@ def connect(plane: Plane, proxy: Proxy, site: Site, tmp_path: Path) -> Iterator[
     def connect(level: str = "evict", *, server: str = "", token: str = "", **options: Any) -> KubernetesCluster:
         path = tmp_path / f"{len(made)}.kubeconfig"
         token = token or site.token(f"medevac-{level}")
-        ControlPlane(tmp_path).write_kubeconfig(path, token, server or proxy.url)
+        write_kubeconfig(path, token, server or proxy.url, plane.certificate)
         made.append(make("real", {"kubeconfig": str(path), "rights": level, **options}))
         return made[-1]
 

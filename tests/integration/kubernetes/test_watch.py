@@ -33,8 +33,8 @@ def watches(proxy: Proxy) -> int:
 def watching(connect: Connect, proxy: Proxy) -> KubernetesCluster:
     cluster = connect("mark")
     cluster.nodes()
-    # The first question was answered by a listing of its own, beside the one that the watch goes on from.
-    until("the watch is open", lambda: lists(proxy) == 2 and watches(proxy) and cluster._watch._response)
+    # By what has been heard, not by counting calls: a busy API server may have turned some of them away.
+    until("the watch is open", lambda: watches(proxy) and cluster._watch._response)
     return cluster
 
 
@@ -44,7 +44,8 @@ def test_changes_show_and_nothing_is_listed_again(site: Site, watching: Kubernet
     until("the new node", lambda: shown(watching, name))
     watching.mark(name, MARK)
     until("its mark", lambda: (node := shown(watching, name)) is not None and node.marked_by == "inc-1")
-    assert shown(watching, name) == until("they agree", lambda: _same(watching, name))
+    # Both may still change, by what Kubernetes itself does to a new node: what counts is that they come to agree.
+    until("the watch shows what a fresh read shows", lambda: _same(watching, name))
     site.must(site.send("DELETE", site.node_path(name)))
     until("it is gone", lambda: shown(watching, name) is None)
     assert lists(proxy) == before, proxy.calls
