@@ -22,6 +22,11 @@ def leaving(pods: Iterable[Pod]) -> list[Pod]:
     return [pod for pod in pods if pod.tier == "workload" or not pod.tolerates_mark]
 
 
+def told(pod: Pod, now: datetime, slack_s: float = 0.0) -> bool:
+    """Its grace is over: a node that answers would have ended it."""
+    return pod.terminating and pod.ends_by is not None and now >= pod.ends_by + timedelta(seconds=slack_s)
+
+
 def next_tier(pods: list[Pod]) -> list[Pod]:
     """Those whose turn it is, least important first; a tier waits until the one before it has terminated."""
     for tier in TIERS:

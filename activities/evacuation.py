@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -13,14 +14,18 @@ from temporalio import activity
 from activities import signatures as sig
 from activities.clock import Clock, utcnow
 from activities.deadline import MARGIN_S, deadline
-from activities.drain import NOW_GRACE_S, Times, leaving, next_tier
+from activities.drain import NOW_GRACE_S, Times, leaving, next_tier, told
 from activities.failures import Refused, redact
+from activities.gangs import Gangs
 from activities.heartbeat import Cancelled, Pulse
-from activities.ports import Cluster, Eviction, HasVolumes, NotSent, Pod, Unreadable
+from activities.ports import CanProbe, CanRequeue, Cluster, Eviction, HasVolumes, NotSent, Pod, Unreadable
 from activities.precondition import Look, RecentLook
 from activities.registry import Registry
+from activities.silence import OFF_S, Silence
+from activities.storage.policies import Policies
 from medevac.fleet.node import Workload
 from medevac.incident import Outcome, StepResult
+from medevac.policy.checkpoints import seen
 from medevac.policy.plan import Drain
 
 LISTED = 20
@@ -28,10 +33,11 @@ LISTED = 20
 
 
 class EvacuationActivities:
-    def __init__(self, registry: Registry, look: Look, clock: Clock = utcnow) -> None:
+    def __init__(self, registry: Registry, look: Look, clock: Clock = utcnow, policies: Policies | None = None) -> None:
         self._registry = registry
         self._look = look
         self._clock = clock
+        self._policies = policies
 
     @activity.defn(name=sig.EVACUATE.name, no_thread_cancel_exception=True)
     def evacuate(self, request: sig.EvacuateRequest) -> StepResult:
@@ -46,7 +52,11 @@ class EvacuationActivities:
             try:
                 self._look.begin(request.pre)
                 cluster = self._registry.cluster(request.pre.cluster)
-                work = _Evacuation(request, cluster, self._look, times, pulse, self._clock)
+                gangs = Gangs(cluster, request.pre.node, request.pre.incident)
+                silence = Silence(self._registry, cluster, request.pre, min(OFF_S, request.drain_s / 5))
+                work = _Evacuation(
+                    request, cluster, self._look, times, pulse, self._clock, gangs, silence, self._checkpoints(cluster)
+                )
             except Refused as refused:
                 return StepResult(outcome=Outcome.REFUSED, reason=refused.reason, who=refused.who, at=self._clock())
             try:
@@ -55,6 +65,19 @@ class EvacuationActivities:
                 return work.end(Outcome.REFUSED, refused.reason, who=refused.who)
             except Cancelled:
                 return work.end(Outcome.CANCELLED, "cancelled; pods may be left on the node")
+            finally:
+                gangs.never_left_stopped()
+
+    def _checkpoints(self, cluster: Cluster) -> Callable[[Workload], Workload]:
+        """As the policy in force says where the checkpoints of jobs show; without one, only by their own word."""
+        try:
+            entries = self._policies.active().policy.checkpoints if self._policies else ()
+        except Exception as error:
+            activity.logger.warning(
+                "the policy can't be read, so checkpoints are known by the jobs' own word only: %s", error
+            )
+            entries = ()
+        return lambda work: seen(work, entries, cluster.probe if isinstance(cluster, CanProbe) else None)
 
 
 @dataclass(slots=True)
@@ -65,6 +88,9 @@ class _Evacuation:
     times: Times
     pulse: Pulse
     clock: Clock
+    gangs: Gangs
+    silence: Silence
+    checkpointed: Callable[[Workload], Workload]
     sent: dict[str, Pod] = field(default_factory=dict)
     """Evicted by this attempt, by UID: a successor of the same name is another pod."""
     refusals: dict[str, str] = field(default_factory=dict)
@@ -73,6 +99,8 @@ class _Evacuation:
     left: list[Pod] = field(default_factory=list)
     attached: list[str] = field(default_factory=list)
     """Volumes of pods that have left: until they are detached, nobody else can write to them safely."""
+    silent: bool = False
+    """Nobody hears the node just now."""
 
     def run(self) -> StepResult:
         pre, times = self.request.pre, self.times
@@ -81,6 +109,7 @@ class _Evacuation:
         empty_since: float | None = None
         trouble = ""
         recent.before_call()
+        self.gangs.take_up(recent.node.requeuing if recent.node else ())
         self._notice()
         while True:
             # Also while jobs are given time: a veto or a freeze is seen now, not at the first eviction.
@@ -93,13 +122,21 @@ class _Evacuation:
                 self.left = leaving(self.cluster.pods(pre.node))
                 self.attached = self._volumes() if not self.left else []
                 trouble = ""
-                if not self.left and not self.attached:
+                self.gangs.go_on()
+                node = recent.node
+                self.silent = node is not None and not node.reachable
+                freeing = self.silence.frees(node) if node else None
+                if not self.left and not self.attached and not (self.gangs.busy and self.clock() < times.deadline):
                     empty_since = empty_since or time.monotonic()
                     if time.monotonic() - empty_since >= times.settle_s:
                         return self._emptied()
                 else:
                     empty_since = None
-                if self.left:
+                if freeing is not None:
+                    trouble = freeing
+                elif self.silent and self._all_are_told():
+                    return self._unreachable()
+                elif self.left:
                     working = self._evict_those_whose_turn_it_is(recent)
             except Unreadable as error:
                 empty_since, trouble = None, f"cluster {pre.cluster} can't be read: {redact(str(error))}"
@@ -120,19 +157,46 @@ class _Evacuation:
     def _evict_those_whose_turn_it_is(self, recent: RecentLook) -> bool:
         """True while something is on its way; False when all are being waited for."""
         now = self.clock()
-        turn = next_tier(self.left)
+        # A silent node ends nobody: those that were told don't hold up the next tier.
+        turn = next_tier([pod for pod in self.left if not (self.silent and told(pod, now))])
         workloads: dict[str, Workload] = {}
-        if self.times.drain is not Drain.NOW and any(pod.tier == "workload" for pod in turn):
-            workloads = {work.name: work for work in self.cluster.workloads(self.request.pre.node)}
+        urgent = self.times.drain is Drain.NOW
+        wanted = isinstance(self.cluster, CanRequeue) if urgent else True
+        if wanted and any(pod.tier == "workload" and not pod.terminating for pod in turn):
+            listed = self.cluster.workloads(self.request.pre.node)
+            workloads = {work.name: work if urgent else self.checkpointed(work) for work in listed}
         working = False
         for pod in turn:
             if pod.terminating:
                 working = True
             elif self.times.may_go(pod, workloads.get(pod.workload), now):
                 working = True
+                if self._as_a_gang(pod, workloads.get(pod.workload), recent) and not urgent:
+                    continue
                 if time.monotonic() >= self.next_try.get(pod.uid, 0.0):
                     self._evict(pod, recent)
         return working
+
+    def _as_a_gang(self, pod: Pod, work: Workload | None, recent: RecentLook) -> bool:
+        """Whether its whole gang is being ended. Where a budget guards the pod that would go around it."""
+        if work is None or work.gang is None or pod.budget or self.clock() >= self.times.deadline:
+            return False
+        recent.before_call()
+        self.pulse.check()
+        return self.gangs.takes(work)
+
+    def _all_are_told(self) -> bool:
+        """What a silent node can still be made to do is done: each pod was told, and its grace is over."""
+        now, slack_s = self.clock(), self.times.settle_s
+        told_all = all(told(pod, now, slack_s) for pod in self.left)
+        return bool(self.left or self.attached) and told_all and not self.gangs.busy
+
+    def _unreachable(self) -> StepResult:
+        said = f"the node is silent: {_names(self.left)} were told to end" if self.left else "the node is silent"
+        volumes = f"; attached: {', '.join(self.attached[:LISTED])}" if self.attached else ""
+        return self.end(
+            Outcome.UNREACHABLE, f"{said} and can't be seen to; nothing is freed until its machine is off{volumes}"
+        )
 
     def _evict(self, pod: Pod, recent: RecentLook) -> None:
         over = self.clock() >= self.times.deadline and pod.tier == "workload"
@@ -198,6 +262,10 @@ class _Evacuation:
         )
 
     def end(self, outcome: Outcome, reason: str, who: str = "") -> StepResult:
+        self.gangs.never_left_stopped()
+        gangs = [f"{name}: {how}" for name, how in sorted(self.gangs.said.items())[:LISTED]]
+        if gangs:
+            reason = f"{reason}; {'; '.join(gangs)}"
         proof: dict[str, JsonValue] = {
             "evicted": len(self.sent),
             "workloads": list[JsonValue](sorted({pod.workload for pod in self.sent.values() if pod.workload})[:LISTED]),

@@ -20,8 +20,9 @@ from activities.heartbeat import Cancelled, Pulse
 from activities.means import means
 from activities.ports import Cluster, MachineState, NotAllowed, NotSent, Unclear, Unreadable, Verb
 from activities.precondition import Look
-from activities.proof import World, another_machine, missing
+from activities.proof import World, another_machine, frees, missing
 from activities.registry import NotConfigured, Registry
+from activities.silence import let_go
 from activities.storage.intents import Intent, Intents
 from activities.storage.ledger import Ledger
 from medevac.fleet.node import Identity, Machine, Node
@@ -31,7 +32,10 @@ T = TypeVar("T")
 
 RETRY_S = 2.0
 RENEW_S = 30.0
+FREE = timedelta(minutes=3)
+"""How long a proved end of a machine waits for what it held to be let go; then that is only told."""
 _REPLACING = frozenset((Verb.REQUEST, Verb.TERMINATE))
+_WITHIN = frozenset((Verb.RESTART_AGENT, Verb.RESET_GPU))
 
 
 class MachineActivities:
@@ -56,6 +60,8 @@ class MachineActivities:
             node = self._look.begin(request.pre)
             provider = self._read("what can be done", lambda: adapters.by(request.verb, node, request.key))
             was = self._read(f"provider {provider.name}", lambda: provider.state(node, request.pre.incident))
+            if request.verb in _WITHIN and not node.reachable:
+                return self._end(Outcome.FAILED, f"{request.verb} leaves pods running that a silent node can't end")
             self._look.now(request.pre)
         except Refused as refused:
             return self._end(Outcome.REFUSED, refused.reason, who=refused.who)
@@ -127,7 +133,7 @@ class MachineActivities:
         before = Identity(uid=request.pre.identity.uid, machine_id=intent.machine_id, boot_id=intent.boot_id)
         until = deadline(request.deadline_s, self._clock())
         poll_s = min(5.0, max(0.05, request.deadline_s / 60))
-        lacks = "nothing could be read"
+        lacks, proved_at = "nothing could be read", None
         renew_at = self._clock()
         with Pulse() as pulse:
             while True:
@@ -143,9 +149,11 @@ class MachineActivities:
                     if not _REPLACING & set(request.verbs) and (other := another_machine(before, world)):
                         return self._end(Outcome.REFUSED, other)
                     lack = [m for verb in request.verbs if (m := missing(verb, before, was, world))]
-                    if not lack:
-                        return self._proved(request, world, cluster)
-                    lacks = "; ".join(lack)
+                    held = let_go(cluster, ours, world.state) if frees(request.verbs, before, was, world) else ""
+                    proved_at = proved_at or (None if lack else now)
+                    if not lack and (not held or now >= min(until, (proved_at or now) + FREE)):
+                        return self._proved(request, world, cluster, held)
+                    lacks = "; ".join(lack) or held
                 except steps.Hopeless as error:
                     self._note_end(request.acted, "failed")
                     said = steps.release(provider, cluster, self._look, request, _stub(request.pre))
@@ -206,7 +214,7 @@ class MachineActivities:
         reason = f"intent of {intent.at:%Y-%m-%d %H:%M:%S} UTC found: not called again, waiting for proof"
         return self._end(Outcome.ALREADY, reason)
 
-    def _proved(self, request: sig.ProveRequest, world: World, cluster: Cluster) -> StepResult:
+    def _proved(self, request: sig.ProveRequest, world: World, cluster: Cluster, held: str) -> StepResult:
         successor = world.state.successor if Verb.REQUEST in request.verbs else None
         node = cluster.node(successor) if successor else world.node
         if successor:
@@ -218,7 +226,7 @@ class MachineActivities:
         self._note_end(request.acted, "proved")
         return self._end(
             Outcome.DONE,
-            f"proved: {', '.join(request.verbs)}",
+            f"proved: {', '.join(request.verbs)}{f'; {held}' if held else ''}",
             identity=node.identity if node else None,
             successor=successor,
             proof={"state": world.state.model_dump(mode="json", exclude_defaults=True)},

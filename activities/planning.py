@@ -14,7 +14,7 @@ from activities.census import CensusTaker
 from activities.clock import Clock, utcnow
 from activities.failures import Bounded, redact, unreadable
 from activities.means import means
-from activities.ports import HasOthers, Unreadable
+from activities.ports import CanProbe, HasOthers, Unreadable
 from activities.registry import NotConfigured, Registry
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
@@ -22,6 +22,7 @@ from medevac.faults.classes import Covers
 from medevac.fleet.node import Node, Workload
 from medevac.fleet.remediator import Remediator
 from medevac.policy.active import PolicyVersion, acting_since
+from medevac.policy.checkpoints import seen
 from medevac.policy.loading import PolicyError
 from medevac.policy.plan import History, Plan
 from medevac.policy.planner import Context, plan
@@ -84,7 +85,7 @@ class PlanActivities:
                 node=node,
                 unreadable=world.unreadable,
                 seen=request.seen,
-                workloads=world.workloads,
+                workloads=self._checkpointed(world, version),
                 faults=request.faults,
                 history=history,
                 opened_at=request.opened_at,
@@ -116,6 +117,20 @@ class PlanActivities:
             return _World(unreadable=str(error))
         except Exception as error:
             return _World(unreadable=f"node {request.node} can't be read: {redact(str(error), 200)}")
+
+    def _checkpointed(self, world: _World, version: PolicyVersion) -> tuple[Workload, ...]:
+        """With the checkpoints that the policy knows how to find. One that can't be found in time counts as none."""
+        cluster = self._registry.cluster(world.node.cluster) if world.node else None
+
+        def probe(command: str, work: Workload) -> datetime | None:
+            try:
+                return (
+                    self._bounded.call(READ_S, cluster.probe, command, work) if isinstance(cluster, CanProbe) else None
+                )
+            except Unreadable:
+                return None
+
+        return tuple(seen(work, version.policy.checkpoints, probe) for work in world.workloads)
 
     def _read(self, read: Callable[[], T]) -> T:
         """A hiccup isn't worth a plan of its own; an outage is."""

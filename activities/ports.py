@@ -71,6 +71,8 @@ class Pod(Model):
     priority: int = 0
     grace_s: float | None = None
     """What the pod itself asks for to end well, where the cluster says so."""
+    ends_by: datetime | None = None
+    """Of a terminating pod: when its grace is over. A node that answers has ended it soon after."""
 
 
 class Eviction(StrEnum):
@@ -154,6 +156,60 @@ class Watchable(Protocol):
 
         `hear` is called on other threads, one call at a time for each kind; while it blocks, nothing more is read.
         """
+        ...
+
+
+class Requeue(StrEnum):
+    ENDING = "ending"
+    """Its pods were told to end, all of them; asked again, it goes on from there."""
+    DONE = "done"
+    """It was started anew: it runs elsewhere, or waits in its queue."""
+    LEFT = "left"
+    """Not ours to start anew: the pods on the node are evicted one by one."""
+
+
+class Requeued(Model):
+    state: Requeue
+    why: str = ""
+    """How it comes back, or who has to see to that, in words."""
+
+
+@runtime_checkable
+class CanRequeue(Protocol):
+    """A cluster that can end all pods of a gang together and start it anew, without spending its restarts."""
+
+    def requeue(self, workload: Workload, node: str, incident: str) -> Requeued:
+        """One step on the way, idempotent; a gang is started anew once in an incident. Raises `NotSent`, `Unreadable`.
+
+        From the first step until `DONE` the node's `requeuing` names the gang, whatever dies in between.
+        """
+        ...
+
+    def resume(self, node: str, incident: str) -> list[str]:
+        """Starts whatever this incident has stopped and not yet started again; what couldn't be, in words."""
+        ...
+
+
+@runtime_checkable
+class CanFree(Protocol):
+    """A cluster that keeps pods and volumes bound to a silent machine until somebody says that it is off."""
+
+    def free(self, node: Node, *, gone: bool) -> list[str]:
+        """Lets go of what a machine holds that is *proved* off; `gone` = for good, so that its node may go as well.
+
+        One step on the way, idempotent: what is still held, in words; empty once nothing is, and what this needed is
+        taken away again. Never while the machine may run: its pods would run twice, and their volumes be written by
+        both. Raises `NotSent` (final where the node is another machine now), `Unreadable`.
+        """
+        ...
+
+
+@runtime_checkable
+class CanProbe(Protocol):
+    """A cluster whose configuration knows commands that tell when a job's last complete checkpoint was made."""
+
+    def probe(self, command: str, workload: Workload) -> datetime | None:
+        """None where the command fails, says nothing that is a time, or isn't configured. Bounded in time."""
         ...
 
 
@@ -283,6 +339,27 @@ class HasEvidence(Protocol):
         ...
 
 
+@runtime_checkable
+class ActsOnNodes(Protocol):
+    """A cluster that can have some things done from within its nodes, where no provider does them from outside."""
+
+    def node_capabilities(self, node: Node) -> frozenset[Capability]:
+        """What would be done now if it were asked for; nothing where the node couldn't carry it out."""
+        ...
+
+    def node_state(self, node: Node, key: StepKey) -> MachineState:
+        """With `told_by="node"`; `key` is the act's that is asked about. Raises `Unreadable`."""
+        ...
+
+    def do_on_node(self, verb: Verb, node: Node, key: StepKey) -> JsonValue:
+        """Begins it once: `key` is the token, a second call with it begins nothing. Raises `NotSent` or `Unclear`."""
+        ...
+
+    def proceed_on_node(self, verb: Verb, node: Node, key: StepKey) -> str | None:
+        """As `HasSteps.proceed`."""
+        ...
+
+
 # -- checks, tickets, chat -------------------------------------------------------------------------------------
 
 
@@ -340,24 +417,3 @@ class Chat(Protocol):
     def post(self, key: str, thread: str, text: str) -> str:
         """One physical message. Raises `NotSent` or `Unclear`."""
         ...
-@runtime_checkable
-class ActsOnNodes(Protocol):
-    """A cluster that can have some things done from within its nodes, where no provider does them from outside."""
-
-    def node_capabilities(self, node: Node) -> frozenset[Capability]:
-        """What would be done now if it were asked for; nothing where the node couldn't carry it out."""
-        ...
-
-    def node_state(self, node: Node, key: StepKey) -> MachineState:
-        """With `told_by="node"`; `key` is the act's that is asked about. Raises `Unreadable`."""
-        ...
-
-    def do_on_node(self, verb: Verb, node: Node, key: StepKey) -> JsonValue:
-        """Begins it once: `key` is the token, a second call with it begins nothing. Raises `NotSent` or `Unclear`."""
-        ...
-
-    def proceed_on_node(self, verb: Verb, node: Node, key: StepKey) -> str | None:
-        """As `HasSteps.proceed`."""
-        ...
-
-

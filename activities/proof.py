@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from activities.ports import MachineState, Verb
@@ -42,6 +43,16 @@ def missing(verb: Verb, before: Identity, was: MachineState, world: World) -> st
             freed = world.state.power == "off" and was.power != "off"
             gone = not world.state.exists or freed
             return None if gone else f"the provider says that the machine is {world.state.power}"
+
+
+def frees(verbs: Iterable[Verb], before: Identity, was: MachineState, world: World) -> bool:
+    """Whether what the machine held may be let go: it was to end and is proved off, and its node is still its own.
+
+    Never for a reboot: a machine that is off for a moment comes back with all that ran on it.
+    """
+    node = world.node
+    ours = node is not None and node.machine.id == before.machine_id and node.uid == before.uid
+    return ours and Verb.TERMINATE in verbs and missing(Verb.TERMINATE, before, was, world) is None
 
 
 def another_machine(before: Identity, world: World) -> str | None:

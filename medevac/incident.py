@@ -43,6 +43,9 @@ class Outcome(StrEnum):
     DONE = "done"
     ALREADY = "already"
     BLOCKED = "blocked"
+    UNREACHABLE = "unreachable"
+    """Evacuation only: whatever must leave was told to, and the silent node can't be seen to end it. Not drained: the
+    machine may be rebooted or taken away, but nothing that ran on it may be taken for dead before it is proved off."""
     TIMED_OUT = "timed_out"
     CANCELLED = "cancelled"
     REFUSED = "refused"
@@ -51,7 +54,8 @@ class Outcome(StrEnum):
 
     @property
     def ok(self) -> bool:
-        return self in (Outcome.DONE, Outcome.ALREADY)
+        """Whether the plan may go on to its next step."""
+        return self in (Outcome.DONE, Outcome.ALREADY, Outcome.UNREACHABLE)
 
 
 class StepKey(Model):

@@ -99,7 +99,7 @@ def implementations(
         PlanActivities(registry, stores.ledger, stores.policies, census, bounded),
         MarkActivities(registry, stores.guard, census, bounded),
         LeaseActivities(stores.guard, census, stores.ledger, bounded),
-        EvacuationActivities(registry, look),
+        EvacuationActivities(registry, look, policies=stores.policies),
         MachineActivities(registry, look, stores.intents, stores.ledger),
         VerificationActivities(registry),
         TicketActivities(registry, once),

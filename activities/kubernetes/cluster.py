@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -10,7 +11,19 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from activities.kubernetes import eviction, marking, nodes, pods, rights, saying, volumes, workloads
+from activities.kubernetes import (
+    dead,
+    eviction,
+    marking,
+    nodes,
+    pods,
+    probing,
+    requeue,
+    rights,
+    saying,
+    volumes,
+    workloads,
+)  # fmt: skip
 from activities.kubernetes.client import MERGE, Client, Object, url
 from activities.kubernetes.names import EVACUATE_BY
 from activities.kubernetes.options import Options
@@ -18,11 +31,12 @@ from activities.kubernetes.owners import Owners
 from activities.kubernetes.remediators import Remediators
 from activities.kubernetes.telling import Tellings
 from activities.kubernetes.watching import NodeWatch
-from activities.ports import Eviction, Mark, NotSent, Pod, Told, Unclear
+from activities.ports import Eviction, Mark, NotSent, Pod, Requeued, Told, Unclear
 from activities.registry import ConfigurationError
 from medevac.fleet.node import Node, Workload
 from medevac.fleet.remediator import Remediator
 
+log = logging.getLogger(__name__)
 BUDGETS_S = 2.0
 """How old the list of disruption budgets may be: it only names who refuses, the API server decides."""
 
@@ -95,7 +109,7 @@ class KubernetesCluster:
         return made
 
     def lift(self, node: str, incident: str) -> Literal["done", "already"]:
-        made = marking.lift(self._client, node, incident)
+        made = marking.lift(self._client, node, incident, lambda thing: self._none_is_stopped(thing, incident))
         if made == "done":
             saying.lifted(self._client, node, incident)
         return made
@@ -119,6 +133,26 @@ class KubernetesCluster:
                 failed.append(f"{pod.namespace}/{pod.name}: {answer.message}")
         if failed:
             raise NotSent(f"{len(failed)} pods were not told: {'; '.join(failed[:3])}")
+
+    def _none_is_stopped(self, thing: Object, incident: str) -> bool:
+        """Nothing stays stopped that was to be started anew; what may not be is no reason to keep the mark."""
+        if not nodes.requeuing(thing):
+            return True
+        for failed in requeue.resume_all(self._client, thing, incident):
+            log.error("%s: %s", nodes.metadata(thing)["name"], failed)
+        return False
+
+    def requeue(self, workload: Workload, node: str, incident: str) -> Requeued:
+        return requeue.step(self._client, self._owners, workload, node, incident)
+
+    def resume(self, node: str, incident: str) -> list[str]:
+        return requeue.resume(self._client, node, incident)
+
+    def free(self, node: Node, *, gone: bool) -> list[str]:
+        return dead.free(self._client, node, self.options, gone=gone)
+
+    def probe(self, command: str, workload: Workload) -> datetime | None:
+        return probing.probe(self.options.probes, command, workload, self.options.probe_s)
 
     def evict(self, pod: Pod, grace_s: float) -> Eviction:
         return eviction.evict(self._client, pod, grace_s)

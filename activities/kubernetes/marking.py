@@ -6,12 +6,13 @@ import json
 import random
 import re
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
 
-from activities.kubernetes import nodes, others
+from activities.kubernetes import dead, nodes, others
 from activities.kubernetes.client import FIELD_MANAGER, MERGE, Client, Object, url
-from activities.kubernetes.names import MARK, TAINT
+from activities.kubernetes.names import MARK, REQUEUING, TAINT
 from activities.kubernetes.nodes import Before, Marked
 from activities.ports import Mark, NotSent, Unreadable
 
@@ -41,13 +42,14 @@ def mark(client: Client, name: str, wanted: Mark) -> Written:
     raise NotSent(f"node {name} was written by others {TRIES} times in between", retry_after_s=1.0)
 
 
-def lift(client: Client, name: str, incident: str) -> Written:
+def lift(client: Client, name: str, incident: str, first: Callable[[Object], bool]) -> Written:
+    """`first` is done with the node as read, while it is still ours; False where it has written to it."""
     for attempt in range(TRIES):
         node = _read(client, name)
         found = nodes.marked(node) if node is not None else None
         if node is None or found is None or found.incident != incident:
             return "already"
-        if _patched(client, name, node, lifting(node, found)):
+        if first(node) and _patched(client, name, node, lifting(node, found)):
             return "done"
         _yield(attempt)
     raise NotSent(f"node {name} was written by others {TRIES} times in between", retry_after_s=1.0)
@@ -82,7 +84,7 @@ def lifting(node: Object, found: Marked) -> Object:
     theirs = found.before.unschedulable or others.cordons(node)
     if not theirs and nodes.cordoned_by(node) in ("", FIELD_MANAGER):
         spec["unschedulable"] = None
-    return {"metadata": {"annotations": {MARK: None}, "labels": {TAINT: None}}, "spec": spec}
+    return {"metadata": {"annotations": {MARK: None, REQUEUING: None, **freed}, "labels": {TAINT: None}}, "spec": spec}
 
 
 def _says(node: Object, found: Marked, wanted: Mark) -> bool:

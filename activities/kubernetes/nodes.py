@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from activities.kubernetes import others
 from activities.kubernetes.client import FIELD_MANAGER, Object
-from activities.kubernetes.names import HANDS_OFF, MARK, TAINT
+from activities.kubernetes.names import HANDS_OFF, MARK, REQUEUING, TAINT
 from activities.kubernetes.options import DOMAINS, Options
 from medevac.fleet.node import Machine, Node
 from medevac.model import Model
@@ -113,6 +113,19 @@ def foreign_cordon(thing: Object) -> str | None:
     return by if by and by != FIELD_MANAGER else None
 
 
+def reachable(thing: Object) -> bool:
+    """False once Kubernetes itself has given up on hearing its kubelet. A node that isn't ready may still answer."""
+    ready = conditions(thing).get("Ready")
+    return ready is None or ready.get("status") != "Unknown"
+
+
+def requeuing(thing: Object) -> tuple[str, ...]:
+    try:
+        return tuple(str(one["title"]) for one in json.loads(notes(thing).get(REQUEUING) or "[]"))
+    except (ValueError, TypeError, KeyError):
+        return ()
+
+
 def read(thing: Object, cluster: str, options: Options) -> Node:
     meta, spec, status = metadata(thing), thing.get("spec") or {}, thing.get("status") or {}
     tags, mark = labels(thing), marked(thing)
@@ -125,6 +138,7 @@ def read(thing: Object, cluster: str, options: Options) -> Node:
         gpus=_gpus(thing, options),
         sku=_first(tags, options.sku_labels),
         ready=conditions(thing).get("Ready", {}).get("status") == "True",
+        reachable=reachable(thing),
         schedulable=not unschedulable(thing),
         machine=_machine(thing, options),
         topology=_topology(tags, status, options),
@@ -135,6 +149,7 @@ def read(thing: Object, cluster: str, options: Options) -> Node:
         marked_by=mark.incident if mark else None,
         foreign_cordon=foreign_cordon(thing),
         hands_off=None if hands_off is None else hands_off or "unknown",
+        requeuing=requeuing(thing),
     )
 
 

@@ -73,5 +73,10 @@ class Options(Model):
     """Of nodes without a providerID (bare metal)."""
     wait_for_volumes: bool = True
     """A drain ends only when the volumes of the pods that left are detached, as their next users need it."""
+    probes: dict[str, tuple[str, ...]] = {}
+    """Name, as the policy's `checkpoints` say under `command`: a program and its arguments, run by the worker without a
+    shell. `{namespace}`, `{kind}` and `{name}` as whole arguments stand for the job. Exit status 0 and one time
+    (RFC 3339) on standard output = the last complete checkpoint."""
+    probe_s: float = Field(5.0, gt=0)
     last: tuple[str, ...] = ()
     """Namespaces whose pods leave last, such as storage and monitoring."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from activities.kubernetes.client import Client, Object, url
 from activities.kubernetes.names import CORDONED, TAINT
@@ -50,7 +51,16 @@ def read(pod: Object, workload: str, guards: Mapping[str, list[Object]], options
         budget_owner=", ".join(sorted({owner for one in guarding if (owner := budget_owner(one))})),
         priority=int(spec.get("priority") or 0),
         grace_s=None if grace is None else float(grace),
+        ends_by=ends_by(pod),
     )
+
+
+def ends_by(pod: Object) -> datetime | None:
+    """The API server writes the time of the deletion and the grace together."""
+    try:
+        return datetime.fromisoformat(metadata(pod)["deletionTimestamp"])
+    except (KeyError, ValueError):
+        return None
 
 
 def daemon_like(pod: Object) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from activities.kubernetes import pods
@@ -11,6 +10,7 @@ from activities.kubernetes.names import CHECKPOINTED_AT, OWNER, READY_TO_EVICT
 from activities.kubernetes.nodes import labels, notes
 from activities.kubernetes.options import Options
 from activities.kubernetes.owners import GROUP_INDEX, POD_GROUP, Owners, Root
+from activities.kubernetes.probing import past
 from medevac.fleet.node import Workload
 
 MEMBERS = (
@@ -23,6 +23,8 @@ MEMBERS = (
     ("batch.kubernetes.io/controller-uid",),
 )
 """Labels that all pods of one gang carry, the widest first. A group of a LeaderWorkerSet is a gang of its own."""
+LONGEST = 40
+"""Characters of a time."""
 ALONE = frozenset(("Deployment", "ReplicaSet", "StatefulSet", "Pod", "RayService"))
 """Their pods don't wait for each other."""
 
@@ -45,6 +47,7 @@ def _read(client: Client, root: Root, here: list[Object], options: Options) -> W
         members = [pod for pod in client.list(path, {"labelSelector": selector}) if _runs(pod)]
     places = {(pod.get("spec") or {}).get("nodeName") for pod in members} - {None}
     said = notes(root.thing or {})
+    times = _times(root, members, together=bool(selector))
     return Workload(
         name=root.title,
         kind=root.kind,
@@ -52,7 +55,8 @@ def _read(client: Client, root: Root, here: list[Object], options: Options) -> W
         gpus=sum(_gpus(pod, options) for pod in members),
         gang=f"{root.namespace}/{selector}" if selector else None,
         nodes=max(1, len(places)),
-        last_checkpoint=_checkpoint(root, members, together=bool(selector)),
+        last_checkpoint=times.get(CHECKPOINTED_AT),
+        times=times,
         ready_to_evict=said.get(READY_TO_EVICT) == "true"
         or (bool(members) and all(notes(pod).get(READY_TO_EVICT) == "true" for pod in members)),
     )
@@ -85,24 +89,27 @@ def _gpus(pod: Object, options: Options) -> int:
     )
 
 
-def _checkpoint(root: Root, members: Iterable[Object], *, together: bool) -> datetime | None:
-    """Of a gang the newest that anyone reports: it is one checkpoint. Of others the oldest, if all say."""
-    whole = _time(root.thing or {})
-    each = [_time(pod) for pod in members]
-    if together:
-        return max(_known([whole, *each]), default=None)
-    own = min(_known(each), default=None) if all(each) else None
-    return max(_known([whole, own]), default=None)
+def _times(root: Root, members: list[Object], *, together: bool) -> dict[str, datetime]:
+    """Of a gang the newest that anyone says: it is one checkpoint. Of others the oldest, if all say. And the workload's
+    own word, if it is newer.
+    """
+    now = datetime.now(UTC)
+    whole, each = _said(root.thing or {}, now), [_said(pod, now) for pod in members]
+    found = dict[str, datetime]()
+    for name in {*whole, *(name for one in each for name in one)}:
+        pods_say = [one[name] for one in each if name in one]
+        own = (
+            max(pods_say, default=None)
+            if together
+            else min(pods_say)
+            if pods_say and len(pods_say) == len(each)
+            else None
+        )
+        if (at := max((t for t in (whole.get(name), own) if t is not None), default=None)) is not None:
+            found[name] = at
+    return found
 
 
-def _known(times: Iterable[datetime | None]) -> Iterator[datetime]:
-    return (time for time in times if time is not None)
-
-
-def _time(thing: Object) -> datetime | None:
-    """A time without a zone, or in the future, proves nothing."""
-    try:
-        at = datetime.fromisoformat(notes(thing).get(CHECKPOINTED_AT, ""))
-    except ValueError:
-        return None
-    return at if at.tzinfo is not None and at <= datetime.now(UTC) else None
+def _said(thing: Object, now: datetime) -> dict[str, datetime]:
+    """Its annotations that are past times."""
+    return {name: at for name, text in notes(thing).items() if len(text) <= LONGEST and (at := past(text, now))}

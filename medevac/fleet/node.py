@@ -52,6 +52,8 @@ class Node(Model):
     gpus: int = 0
     sku: str | None = None
     ready: bool = True
+    reachable: bool = True
+    """False where nobody hears its agent: what it is told doesn't happen, and what it does isn't known."""
     schedulable: bool = True
     machine: Machine
     topology: dict[str, str] = {}
@@ -69,6 +71,8 @@ class Node(Model):
     """Who cordoned it or has it in repair, when it wasn't us (`unknown` when nobody says)."""
     hands_off: str | None = None
     """Value of `medevac.dev/hands-off`."""
+    requeuing: tuple[str, ...] = ()
+    """Workloads that our mark's incident has stopped here and not yet started again."""
     simulated: bool = False
 
     @property
@@ -99,4 +103,6 @@ class Workload(Model):
     nodes: int = 1
     last_checkpoint: datetime | None = None
     """None = unknown, counted as none."""
+    times: dict[str, datetime] = {}
+    """Annotations that are past times, by name: of the workload or, where it says nothing, of its pods together."""
     ready_to_evict: bool = False

@@ -58,9 +58,9 @@ class Checkpoint(Model):
     namespaces: tuple[Name, ...] = ()
     kinds: tuple[Name, ...] = ()
     annotation: str | None = None
-    """On the root workload: the time of its last checkpoint."""
+    """On the workload, or its pods: the time of its last complete checkpoint."""
     command: str | None = None
-    """Run in the job's first pod; prints the time."""
+    """Name of a probe of the cluster's configuration, which tells the time."""
     interval: Annotated[Duration, Field(gt=0)] | None = None
     """The job saves at least this often; at most so much is lost."""
 

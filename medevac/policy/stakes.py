@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from medevac.fleet.node import Node, Workload
+from medevac.policy.checkpoints import speaks_of
 from medevac.policy.durations import words
 from medevac.policy.plan import Rung
 from medevac.policy.policy import Checkpoint
@@ -66,17 +67,12 @@ def _work(work: Workload, checkpoints: tuple[Checkpoint, ...], now: datetime) ->
         at = work.last_checkpoint.strftime("%H:%M:%S")
         return f"{work.kind} {work.name} ({size}): {_gpu_hours(work, lost_s)} since its checkpoint at {at}"
     for entry in checkpoints:
-        if entry.interval is not None and _speaks_of(entry, work):
+        if entry.interval is not None and speaks_of(entry, work):
             return (
                 f"{work.kind} {work.name} ({size}): at most {_gpu_hours(work, entry.interval)}, "
                 f"it saves every {words(entry.interval)}"
             )
     return f"{work.kind} {work.name} ({size}): no checkpoint is known, so all its GPU-hours since it started"
-
-
-def _speaks_of(entry: Checkpoint, work: Workload) -> bool:
-    namespace = work.name.partition("/")[0] if "/" in work.name else work.owner
-    return (not entry.namespaces or namespace in entry.namespaces) and (not entry.kinds or work.kind in entry.kinds)
 
 
 def _gpu_hours(work: Workload, span_s: float) -> str:
