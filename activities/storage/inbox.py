@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
-from typing import TypeVar
 
 import sqlalchemy as sa
 from pydantic import JsonValue
 from sqlalchemy.engine import Connection
 
 from activities.storage.database import Database
-from activities.storage.statements import insert, put_if_absent
+from activities.storage.statements import chunks, insert, put_if_absent
 from activities.storage.tables import inbox
 from medevac.model import Model
-
-T = TypeVar("T")
-CHUNK = 500
-"""Values in one statement, well below what the databases allow."""
 
 
 class Item(Model):
@@ -28,6 +23,10 @@ class Item(Model):
     lane: str = ""
     due_at: datetime | None = None
     """None = at once. A lane is looked at when the latest of its items is due."""
+    family: str = ""
+    """Items that must keep the order in which they came, whatever their turns: statements and what takes them back."""
+    turn: float = 0.0
+    """Order within the lane, lowest first; of equal ones the first that came."""
     id: int = 0
     """Given by the inbox."""
 
@@ -48,10 +47,10 @@ class Inbox:
             return [_item(row) for row in connection.execute(sa.select(inbox).order_by(inbox.c.id).limit(limit))]
 
     def heads(self, now: datetime, per_lane: int = 20, limit: int = 1_000) -> list[Item]:
-        """The oldest items of each lane that is due: a long lane keeps no other waiting."""
+        """The first items of each lane that is due: a long lane keeps no other waiting."""
         ranked = sa.select(
             *inbox.c,
-            sa.func.row_number().over(partition_by=inbox.c.lane, order_by=inbox.c.id).label("n"),
+            sa.func.row_number().over(partition_by=inbox.c.lane, order_by=(inbox.c.turn, inbox.c.id)).label("n"),
             sa.func.max(inbox.c.due_at).over(partition_by=inbox.c.lane).label("lane_due"),
         ).subquery()
         due = sa.or_(ranked.c.lane_due.is_(None), ranked.c.lane_due <= now)
@@ -76,15 +75,38 @@ class Inbox:
 
 
 def put_last(connection: Connection, items: Iterable[Item]) -> None:
-    """Like `put`, but the latest of one key counts, at its own place in the order."""
-    rows = {item.key: _row(item) for item in items}
-    for keys in chunks(rows):
-        connection.execute(sa.delete(inbox).where(inbox.c.key.in_(keys)))
-        statement = insert(connection, inbox)
-        rest = {name: statement.excluded[name] for name in ("at", "body", "lane", "due_at")}
-        # Another process may have put the same one since the delete.
-        statement = statement.on_conflict_do_update(index_elements=["key"], set_=rest)
-        connection.execute(statement, [rows[key] for key in keys])
+    """Like `put`, but the latest of one key counts. It keeps its turn while it is the last of its family that waits;
+    else it comes after what its family has said since."""
+    latest: dict[str, Item] = {}
+    for item in items:
+        latest.pop(item.key, None)
+        latest[item.key] = item
+    for some in chunks(latest.values()):
+        last = _last_of(connection, {item.family for item in some})
+        again, moved = [], []
+        for item in some:
+            key, turn = last.get(item.family, ("", item.turn))
+            if key == item.key:
+                again.append({"its_key": key, "its_at": item.at, "its_body": item.body})
+                continue
+            moved.append(_row(item.model_copy(update={"turn": max(turn, item.turn)})))
+            last[item.family] = item.key, max(turn, item.turn)
+        if again:
+            here = {name: sa.bindparam(f"its_{name}", type_=inbox.c[name].type) for name in ("at", "body")}
+            mine = inbox.c.key == sa.bindparam("its_key", type_=inbox.c.key.type)
+            connection.execute(sa.update(inbox).where(mine).values(here), again)
+        if moved:
+            connection.execute(sa.delete(inbox).where(inbox.c.key.in_([row["key"] for row in moved])))
+            statement = insert(connection, inbox)
+            rest = {name: statement.excluded[name] for name in ("at", "body", "lane", "due_at", "family", "turn")}
+            # Another process may have put the same one since the delete.
+            connection.execute(statement.on_conflict_do_update(index_elements=["key"], set_=rest), moved)
+
+
+def _last_of(connection: Connection, families: Iterable[str]) -> dict[str, tuple[str, float]]:
+    query = sa.select(inbox.c.family, inbox.c.key, inbox.c.turn).where(inbox.c.family.in_(families))
+    rows = connection.execute(query.order_by(inbox.c.turn, inbox.c.id))
+    return {row.family: (row.key, row.turn) for row in rows}
 
 
 def drop(connection: Connection, ids: Iterable[int]) -> None:
@@ -98,12 +120,6 @@ def waiting_lanes(connection: Connection, lanes: Iterable[str]) -> frozenset[str
     for some in chunks(set(lanes)):
         found.update(connection.execute(sa.select(inbox.c.lane).where(inbox.c.lane.in_(some)).distinct()).scalars())
     return frozenset(found)
-
-
-def chunks(values: Iterable[T]) -> Iterator[list[T]]:
-    listed = list(values)
-    for i in range(0, len(listed), CHUNK):
-        yield listed[i : i + CHUNK]
 
 
 def _row(item: Item) -> dict[str, object]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from activities.storage import seen
+from activities.storage import said, seen
 from activities.storage.database import Database
 from activities.storage.fences import read_active
 from activities.storage.intents import attempts, machine_key
@@ -265,6 +265,7 @@ class Ledger:
     def forget_events(self, before: datetime) -> int:
         """Retention: how many were deleted."""
         with self._db.transaction() as connection:
+            said.prune(connection, before)
             return seen.prune(connection, before)
 
     # -- approvals ---------------------------------------------------------------------------------------------

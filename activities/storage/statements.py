@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
+
+T = TypeVar("T")
+CHUNK = 500
+"""Values in one statement, well below what the databases allow."""
+
+
+def chunks(values: Iterable[T]) -> Iterator[list[T]]:
+    listed = list(values)
+    for i in range(0, len(listed), CHUNK):
+        yield listed[i : i + CHUNK]
 
 
 def insert(connection: Connection, table: sa.Table) -> Any:

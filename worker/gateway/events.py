@@ -18,7 +18,7 @@ from worker.gateway.errors import Problem, refusal
 from worker.gateway.handshakes import NotConfirmed
 from worker.gateway.services import Served, Services, speaks
 from worker.intake.delivery import Refused, Taken, Why, safe_headers
-from worker.intake.pipeline import PartResult
+from worker.intake.part import PartResult
 
 router = APIRouter(prefix="/v1/events", tags=["events"])
 

@@ -14,7 +14,8 @@ from medevac.events.event import HealthEvent, Kind
 from medevac.events.parsing import Parsed, ParseError, Payload
 from medevac.events.registry import read
 from worker import metrics
-from worker.intake.pipeline import Intake, Outcome, PartResult
+from worker.intake.part import Outcome, PartResult
+from worker.intake.pipeline import Intake
 from worker.threads import Threads
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,9 @@ from worker import metrics
 from worker.engine import Unavailable
 from worker.intake.held import UNKNOWN_EVERY, Held
 from worker.intake.inventory import Found, Inventory
-from worker.intake.pipeline import Intake, Outcome, Part, TooMuch
+from worker.intake.part import Outcome, Part
+from worker.intake.pipeline import Intake, TooMuch
+from worker.intake.resolving import opens
 from worker.stores import Stores
 from worker.threads import Threads
 
@@ -143,13 +145,13 @@ class Drainer:
         for item in items:
             try:
                 held = Held.model_validate(item.body)
-                part = await self._part(held, is_open, now)
+                part = await self._part(held, is_open, policy, now)
                 if part is None:
                     made.later(lane, UNKNOWN_EVERY)
                     return
                 if part.outcome is None:
                     async with self._intake.lanes.turn(part.lane):
-                        await self._intake.signal(part, policy, held.event.received_at or now)
+                        await self._intake.signal(part)
                     is_open[part.lane] = bool(part.is_open or part.opened)
             except TooMuch:
                 return
@@ -169,7 +171,7 @@ class Drainer:
             made.rows.append((part.event, part.node or None, f"from the inbox: {part.said}"))
             metrics.INBOX_DRAINED.labels(str(part.outcome)).inc()
 
-    async def _part(self, held: Held, is_open: dict[str, bool], now: datetime) -> Part | None:
+    async def _part(self, held: Held, is_open: dict[str, bool], policy: Policy, now: datetime) -> Part | None:
         """None: its node is still unknown, and it is too early to give up."""
         part = Part(held.event, held.cluster or "", held.node or "")
         if not part.node:
@@ -186,7 +188,7 @@ class Drainer:
         if part.lane not in is_open:
             glance = await self._threads.run(self._stores.intake.glance, [(part.cluster, part.node)], [])
             is_open[part.lane] = bool(glance.open)
-        part.is_open = is_open[part.lane]
+        part.is_open, part.opens = is_open[part.lane], opens(part.event, policy)
         return part
 
     async def _give_up(self, item: Item, error: Exception, now: datetime) -> None:

@@ -1,82 +1,89 @@
-"""Repeats of an open fault cost Temporal one signal per statement and `fold_s`, however often they are sent."""
+"""Repeats of an open fault cost Temporal one signal per statement and `fold_s`, however often and wherever they come.
+
+What makes a repeat stands in the ledger, so that it holds over every process that hears: a fault that another gateway
+has taken back meanwhile is news. Without the ledger nothing is folded.
+"""
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 
+from activities.storage.said import Said
 from medevac.events.event import HealthEvent
+from medevac.model import digest
+from worker.intake.part import Part
 
-_SURE_S = 5.0
-"""Within this of the last signal the incident is taken to be open without asking the ledger, which lags a little."""
+SURE = timedelta(seconds=5)
+"""For this long after a statement its incident is taken to be open: the ledger lags a little. Clocks of two processes
+may differ by as much."""
 
-_SEEN_S = 2.0
-"""How long an incident that the ledger showed as open is taken to be so by repeats."""
 
-Key = tuple[str, str, str, str, str]
-Signature = tuple[str, str | None, str | None]
+def key_of(cluster: str, node: str, event: HealthEvent) -> str:
+    """What the ledger files the sender's last word under."""
+    return _key(cluster, node, event, event.dedupe_key)
+
+
+def keys_of(cluster: str, node: str, event: HealthEvent) -> tuple[str, ...]:
+    """All that must be asked for: the statement's own key, and that of what takes its whole series back."""
+    own = key_of(cluster, node, event)
+    if event.series is None or event.series == event.dedupe_key:
+        return (own,)
+    return own, _key(cluster, node, event, event.series)
+
+
+def words_of(event: HealthEvent) -> str:
+    """A change of any of these is never a repeat."""
+    return f"{event.kind}|{event.fault}|{event.severity}"
 
 
 class Fold:
-    """Remembers the last signalled statement of each (node, sender, key). Bounded; forgetting costs one signal."""
+    """Tells repeats. Remembers the statements of this process, bounded; forgetting costs one signal."""
 
     def __init__(self, fold_s: float, size: int = 50_000) -> None:
-        self._fold_s = fold_s
+        self._fold = timedelta(seconds=fold_s)
         self._size = size
-        self._last: OrderedDict[Key, tuple[Signature, float]] = OrderedDict()
-        self._open: OrderedDict[tuple[str, str], float] = OrderedDict()
-        self._lock = threading.Lock()
+        self._last: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
-    def repeats(self, cluster: str, node: str, event: HealthEvent, now: float, is_open: Callable[[], bool]) -> bool:
-        """True when this says nothing that was not signalled within `fold_s`.
+    def repeats(self, part: Part, now: datetime, said: Mapping[str, Said]) -> bool:
+        """True when this says nothing that wasn't said, and held, within `fold_s`, to the incident that is open now.
 
-        A change of kind, fault or severity is never a repeat, and neither is a fault whose incident has ended
-        (`is_open`, asked only when needed): it must open a new one.
+        `said`: what the ledger has of `keys_of`.
         """
-        with self._lock:
-            last = self._last.get(_key(cluster, node, event))
-        if last is None or last[0] != _signature(event):
+        own, *series = keys_of(part.cluster, part.node, part.event)
+        last = said.get(own)
+        if last is None or last.words != words_of(part.event):
             return False
-        age = now - last[1]
-        if not 0 <= age < self._fold_s:
+        if any(one in said and said[one].at >= last.at for one in series):
             return False
-        return age < _SURE_S or is_open()
+        age = now - last.at
+        if not -SURE <= age < self._fold:
+            return False
+        # A fault whose incident has ended since must open a new one.
+        since = part.open_since
+        return age < SURE or not part.opens or (since is not None and last.at + SURE >= since)
 
-    def just_said(self, cluster: str, node: str, event: HealthEvent, now: float) -> bool:
-        """True for a repeat that needs no look at the ledger: its incident was signalled, or seen open, lately."""
-        with self._lock:
-            last = self._last.get(_key(cluster, node, event))
-            open_at = self._open.get((cluster, node), -_SURE_S)
-        if last is None or last[0] != _signature(event):
-            return False
-        age = now - last[1]
-        return 0 <= age < self._fold_s and (age < _SURE_S or 0 <= now - open_at < _SEEN_S)
+    def signalled(self, cluster: str, node: str, event: HealthEvent, at: float) -> None:
+        key = key_of(cluster, node, event)
+        self._last[key] = words_of(event), at
+        self._last.move_to_end(key)
+        while len(self._last) > self._size:
+            self._last.popitem(last=False)
 
-    def seen_open(self, cluster: str, node: str, now: float) -> None:
-        with self._lock:
-            self._open[cluster, node] = now
-            self._open.move_to_end((cluster, node))
-            while len(self._open) > self._size:
-                self._open.popitem(last=False)
+    def signalled_since(self, cluster: str, node: str, event: HealthEvent, began: float) -> bool:
+        """True when this process has passed on just this after `began`, while the one asked about waited its turn."""
+        words, at = self._last.get(key_of(cluster, node, event), ("", 0.0))
+        return words == words_of(event) and at >= began
+
+    def expects(self, cluster: str, node: str, event: HealthEvent) -> bool:
+        """A guess without the ledger: probably a repeat, so nothing is lost when it is looked at with others."""
+        words, _ = self._last.get(key_of(cluster, node, event), ("", 0.0))
+        return words == words_of(event)
 
     def forget(self, cluster: str, node: str, event: HealthEvent) -> None:
-        """Something else is on its way under this key; whatever comes next is no repeat."""
-        with self._lock:
-            self._last.pop(_key(cluster, node, event), None)
-
-    def signalled(self, cluster: str, node: str, event: HealthEvent, now: float) -> None:
-        key = _key(cluster, node, event)
-        with self._lock:
-            self._last[key] = (_signature(event), now)
-            self._last.move_to_end(key)
-            while len(self._last) > self._size:
-                self._last.popitem(last=False)
+        self._last.pop(key_of(cluster, node, event), None)
 
 
-def _key(cluster: str, node: str, event: HealthEvent) -> Key:
-    return (cluster, node, event.source, event.sender, event.dedupe_key)
-
-
-def _signature(event: HealthEvent) -> Signature:
-    return (event.kind, event.fault, event.severity)
+def _key(cluster: str, node: str, event: HealthEvent, name: str) -> str:
+    return digest([cluster, node, event.source, event.sender, name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from activities.ports import Cluster, Unreadable
@@ -90,6 +90,22 @@ class Inventory:
             return NotFound(f"{subject[:200]} fits {len(nodes)} nodes", nodes[:10])
         return found[0]
 
+    def cached(self, subject: str | None, cluster: str | None, allowed: Iterable[str]) -> Found | None:
+        """Like `resolve`, of what was read lately. Never blocks; None = `resolve` must tell."""
+        if not subject:
+            return None
+        by_name = {one.name for one in self._clusters()}
+        within = by_name & set(allowed)
+        if cluster in by_name:
+            within &= {cluster}
+        # While somebody reads anew, what there is serves the others.
+        oldest = self._clock() - self._max_age_s * (2 if self._lock.locked() else 1)
+        indexes = [self._indexes.get(name) for name in within]
+        if any(index is None or index.at < oldest for index in indexes):
+            return None
+        found = _named(subject, [index for index in indexes if index is not None])
+        return found[0] if len(found) == 1 else None
+
     def boot_id(self, cluster: str, node: str) -> str | None:
         """As the cluster says now; None when it can't be told."""
         try:
@@ -99,16 +115,7 @@ class Inventory:
         return found.machine.boot_id if found else None
 
     def _look(self, subject: str, clusters: list[Cluster], fresh: bool) -> list[Found]:
-        indexes = [self._index(cluster, fresh) for cluster in clusters]
-        for key in _keys(subject):
-            found = {
-                (cluster, node.name): Found(cluster, node)
-                for index in indexes
-                for cluster, node in index.names.get(key, ())
-            }
-            if found:
-                return list(found.values())
-        return []
+        return _named(subject, [self._index(cluster, fresh) for cluster in clusters])
 
     def _index(self, cluster: Cluster, fresh: bool) -> _Index:
         with self._lock:
@@ -127,6 +134,18 @@ class Inventory:
                 return index
             self._indexes[cluster.name] = new
             return new
+
+
+def _named(subject: str, indexes: Sequence[_Index]) -> list[Found]:
+    for key in _keys(subject):
+        found = {
+            (cluster, node.name): Found(cluster, node)
+            for index in indexes
+            for cluster, node in index.names.get(key, ())
+        }
+        if found:
+            return list(found.values())
+    return []
 
 
 def _keys(subject: str) -> list[str]:

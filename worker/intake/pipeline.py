@@ -12,24 +12,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
 from activities.ports import Unreadable
-from activities.storage.inbox import Item
-from medevac.events.event import HealthEvent, Kind, Statement
-from medevac.faults import catalogue
-from medevac.model import Model
+from activities.storage.intake import Glance
+from activities.storage.said import Said
+from medevac.events.event import HealthEvent, Kind
 from medevac.policy.policy import Policy
-from medevac.policy.routing import Route, classified, route
 from worker import metrics
 from worker.engine import Engine, Unavailable
-from worker.intake.fold import Fold
-from worker.intake.held import UNKNOWN_FOR, WORTH_KEEPING, Held, Strangers, item_of, stranger_lane
-from worker.intake.inventory import Found, Inventory, NotFound
-from worker.intake.lanes import Lanes, lane_of
-from worker.intake.measured import judge_all
+from worker.intake.fold import Fold, key_of, keys_of, words_of
+from worker.intake.held import Held, item_of
+from worker.intake.inventory import Inventory
+from worker.intake.lanes import Lanes
+from worker.intake.looks import Looks, Question
+from worker.intake.part import Outcome, Part, PartResult
+from worker.intake.resolving import INBOX, Resolver, names_a_boot
 from worker.intake.writer import Writer
 from worker.stores import Stores
 from worker.threads import Threads
@@ -42,72 +40,10 @@ TEMPORAL_S = 1.0
 """What Temporal doesn't hold of a delivery within this goes to the inbox."""
 REST_S = 2.0
 """How long Temporal isn't asked after it didn't answer."""
-POLICY_S = 1.0
 LEDGER_GRACE_S = 0.5
 """How long a written-down signal may wait for its ledger line; the signal itself is already held by Temporal."""
-
-
-class Outcome(StrEnum):
-    ACCEPTED = "accepted"
-    """Held durably; opens an incident, or starts one that the workflow decides about."""
-    JOINED = "joined"
-    RECORDED = "recorded"
-    UNKNOWN_NODE = "unknown_node"
-    REFUSED = "refused"
-    UNAVAILABLE = "unavailable"
-    """Not held. The sender must deliver again."""
-
-
-class PartResult(Model):
-    id: str
-    subject: str | None = None
-    fault: str | None = None
-    outcome: Outcome
-    reason: str = ""
-    cluster: str | None = None
-    node: str | None = None
-
-
-@dataclass(slots=True)
-class Part:
-    """One event on its way. `held` is where a 202 finds it again."""
-
-    event: HealthEvent
-    cluster: str = ""
-    node: str = ""
-    is_open: bool | None = None
-    """Whether the node has an incident; None where the ledger couldn't say."""
-    waits_in: str = ""
-    """Lane whose earlier items it must not overtake."""
-    opened: bool = False
-    outcome: Outcome | None = None
-    reason: str = ""
-    in_temporal: bool = False
-    repeat: bool = False
-    item: Item | None = None
-
-    def settle(self, outcome: Outcome, reason: str = "", *, in_temporal: bool = False) -> None:
-        self.outcome, self.reason, self.in_temporal = outcome, reason, in_temporal
-
-    @property
-    def lane(self) -> str:
-        return lane_of(self.cluster, self.node)
-
-    @property
-    def said(self) -> str:
-        return f"{self.outcome}: {self.reason}" if self.reason else str(self.outcome)
-
-    @property
-    def result(self) -> PartResult:
-        return PartResult(
-            id=self.event.id,
-            subject=self.event.subject,
-            fault=self.event.fault,
-            outcome=self.outcome or Outcome.UNAVAILABLE,
-            reason=self.reason,
-            cluster=self.cluster or self.event.cluster,
-            node=self.node or None,
-        )
+LARGE = 100
+"""Parts of a delivery that is looked up by itself, so that small ones don't wait for it."""
 
 
 class TooMuch(Exception):
@@ -128,18 +64,16 @@ class Intake:
         lanes: Lanes | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._inventory = inventory
         self._stores = stores
         self._engine = engine
         self._fold = fold
         self._threads = threads
-        self.lanes = lanes or Lanes()
-        self._writer = Writer(stores.intake, threads)
         self._clock = clock
-        self._policy: Policy | None = None
-        self._policy_at = -POLICY_S
+        self.lanes = lanes or Lanes()
+        self._resolver = Resolver(inventory, stores, clock)
+        self._looks = Looks(stores.intake, threads)
+        self._writer = Writer(stores.intake, threads)
         self._resting_until = 0.0
-        self._strangers = Strangers()
         self.on_held: Callable[[], None] = lambda: None
         """Called when something went to the inbox."""
 
@@ -148,14 +82,20 @@ class Intake:
         """Temporal didn't answer a moment ago; it isn't asked again just yet."""
         return self._clock() < self._resting_until
 
+    def policy(self) -> Policy:
+        """Blocking. Raises `Unreadable`."""
+        return self._resolver.policy()
+
     async def take(self, events: Iterable[HealthEvent], clusters: Sequence[str], now: datetime) -> list[PartResult]:
         """One result an event, in order. Events of one node keep their order; nodes go side by side.
 
         `clusters` are those that the sender may speak for.
         """
-        listed = list(events)
+        listed, began = list(events), self._clock()
         try:
-            policy, parts = await self._threads.run(self._resolve, listed, clusters, now)
+            parts = self._resolver.at_once(listed, clusters)
+            if parts is None:
+                parts = await self._threads.run(self._resolver.resolve, listed, clusters, now)
         except Exception as error:
             if not isinstance(error, Unreadable):
                 log.exception("a delivery could not be resolved")
@@ -163,97 +103,50 @@ class Intake:
             for part in unresolved:
                 part.settle(Outcome.UNAVAILABLE, f"cannot be resolved now: {error}")
             return self._counted(unresolved)
-        await self._signal_all([part for part in parts if part.outcome is None], policy, now)
+        await self._look_around([part for part in parts if part.node and part.outcome is None], now)
+        await self._signal_all([part for part in parts if part.outcome is None], now, began)
         for part in parts:
             if part.outcome is None:
                 self._to_inbox(part, clusters, now)
-        await self._written(parts)
+        await self._written(parts, now)
         return self._counted(parts)
 
-    # -- who is meant ------------------------------------------------------------------------------------------
+    # -- what the ledger knows ---------------------------------------------------------------------------------
 
-    def policy(self) -> Policy:
-        """The active one, at most `POLICY_S` old; while the ledger can't be read, the one before. Blocking."""
-        if self._policy is not None and self._clock() - self._policy_at < POLICY_S:
-            return self._policy
+    async def _look_around(self, parts: Sequence[Part], now: datetime) -> None:
+        """Which nodes have an incident, behind what a part must wait, and what was said already. Without the ledger
+        none of it is known."""
+        if not parts:
+            return
+        keys = [keys_of(part.cluster, part.node, part.event) for part in parts]
+        question = Question(
+            nodes=frozenset((part.cluster, part.node) for part in parts),
+            lanes=frozenset(lane for part in parts for lane in (part.stranger, part.lane)),
+            keys=frozenset(key for some in keys for key in some),
+            patient=all(self._fold.expects(part.cluster, part.node, part.event) for part in parts),
+        )
         try:
-            self._policy = self._stores.policies.active().policy
-            self._policy_at = self._clock()
+            glance = await self._glance(question, large=len(parts) > LARGE)
         except Unreadable:
-            if self._policy is None:
-                raise
-        return self._policy
-
-    def _resolve(
-        self, events: Sequence[HealthEvent], clusters: Sequence[str], now: datetime
-    ) -> tuple[Policy, list[Part]]:
-        policy = self.policy()
-        parts = []
-        for event in events:
-            part = Part(classified(catalogue.classify(event), policy))
-            parts.append(part)
-            if event.kind in (Kind.TEST, Kind.HANDSHAKE):
-                part.settle(Outcome.RECORDED, f"a {event.kind} asks for nothing")
-                continue
-            where = self._inventory.resolve(event.subject, event.cluster, clusters)
-            if isinstance(where, Found):
-                part.cluster, part.node = where.cluster, where.node.name
-            elif where.forbidden:
-                part.settle(Outcome.REFUSED, where.text)
+            return
+        news: set[str] = set()
+        for part, own in zip(parts, keys, strict=True):
+            part.open_since = glance.open.get((part.cluster, part.node))
+            part.is_open = part.open_since is not None
+            part.waits_in = next((lane for lane in (part.stranger, part.lane) if lane in glance.waiting), "")
+            if news.isdisjoint(own) and self._fold.repeats(part, now, glance.said):
+                _repeated(part)
             else:
-                self._unknown(part, where, clusters, now)
-            if part.node and event.kind is Kind.MEASUREMENT:
-                self._judge(part, policy, now)
-            elif part.node and self._fold.just_said(part.cluster, part.node, part.event, now.timestamp()):
-                part.event = part.event.model_copy(update={"cluster": part.cluster})
-                self._repeated(part)
-        self._look_around(parts, now)
-        return policy, parts
+                news.update(own)
 
-    def _unknown(self, part: Part, where: NotFound, clusters: Sequence[str], now: datetime) -> None:
-        event, reason = part.event, where.text
-        if event.subject and event.kind in WORTH_KEEPING and self._strangers.admit(now):
-            held = Held(event=event, clusters=tuple(clusters), until=now + UNKNOWN_FOR)
-            part.item = item_of(held, stranger_lane(event), now)
-            reason += f"; tried again for {UNKNOWN_FOR.seconds // 60} minutes"
-        part.settle(Outcome.UNKNOWN_NODE, reason)
-
-    def _judge(self, part: Part, policy: Policy, now: datetime) -> None:
-        try:
-            judged = judge_all(self._stores.dwells, part.event, part.cluster, part.node, policy, now)
-        except Unreadable as error:
-            part.settle(Outcome.UNAVAILABLE, f"the ledger does not answer: {error}")
-            return
-        if judged is None:
-            part.settle(Outcome.RECORDED, "no threshold is crossed")
-        else:
-            part.event, part.reason = classified(judged, policy), judged.summary
-
-    def _look_around(self, parts: Sequence[Part], now: datetime) -> None:
-        """Which nodes have an incident, and behind what a part must wait. Without the ledger neither is known."""
-        known = [part for part in parts if part.node and part.outcome is None]
-        if not known:
-            return
-        # As its earlier events were held when nobody knew the node yet.
-        strangers = [stranger_lane(part.event) for part in known]
-        for part in known:
-            part.event = part.event.model_copy(update={"cluster": part.cluster})
-        try:
-            glance = self._stores.intake.glance(
-                {(part.cluster, part.node) for part in known}, {*strangers, *(part.lane for part in known)}
-            )
-        except Unreadable:
-            return
-        for part, stranger in zip(known, strangers, strict=True):
-            lanes = (stranger, part.lane)
-            part.is_open = (part.cluster, part.node) in glance.open
-            if part.is_open:
-                self._fold.seen_open(part.cluster, part.node, now.timestamp())
-            part.waits_in = next((lane for lane in lanes if lane in glance.waiting), "")
+    async def _glance(self, question: Question, large: bool) -> Glance:
+        if large:
+            return await self._threads.run(self._stores.intake.glance, question.nodes, question.lanes, question.keys)
+        return await self._looks.look(question)
 
     # -- to Temporal -------------------------------------------------------------------------------------------
 
-    async def _signal_all(self, parts: Sequence[Part], policy: Policy, now: datetime) -> None:
+    async def _signal_all(self, parts: Sequence[Part], now: datetime, began: float) -> None:
         """Whatever has no outcome afterwards is not known to be held."""
         lanes: dict[str, list[Part]] = {}
         for part in parts:
@@ -262,7 +155,7 @@ class Intake:
 
         async def work() -> None:
             while todo and not self.resting:
-                await self._lane(todo.popleft(), policy, now)
+                await self._lane(todo.popleft(), began)
 
         if not lanes or self.resting:
             return
@@ -270,14 +163,17 @@ class Intake:
             async with asyncio.timeout(TEMPORAL_S):
                 await asyncio.gather(*(work() for _ in range(min(NODES_AT_ONCE, len(lanes)))))
 
-    async def _lane(self, parts: Sequence[Part], policy: Policy, now: datetime) -> None:
+    async def _lane(self, parts: Sequence[Part], began: float) -> None:
         """The parts of one node in their order. The first that must wait lets all behind it wait too."""
         async with self.lanes.turn(parts[0].lane):
             for i, part in enumerate(parts):
                 if part.waits_in or self.resting:
                     return
+                if self._fold.signalled_since(part.cluster, part.node, part.event, began):
+                    _repeated(part)
+                    continue
                 try:
-                    await self.signal(part, policy, now)
+                    await self.signal(part)
                 except (Unavailable, TooMuch):
                     return
                 except Exception as error:
@@ -287,24 +183,21 @@ class Intake:
                     for later in parts[i + 1 :]:
                         later.is_open = True
 
-    async def signal(self, part: Part, policy: Policy, now: datetime) -> None:
+    async def signal(self, part: Part) -> None:
         """Settles the part. Raises `Unavailable`, and `TooMuch` when the node's share is used up for now."""
-        event, cluster, node, at = part.event, part.cluster, part.node, now.timestamp()
-        opens = event.kind is not Kind.RECOVERED and route(event, policy) is Route.INCIDENT
-        if self._fold.repeats(cluster, node, event, at, lambda: bool(part.is_open) or not opens):
-            self._repeated(part)
-            return
-        if not part.is_open and await self._threads.run(self._of_an_earlier_boot, event, cluster, node):
+        event, cluster, node = part.event, part.cluster, part.node
+        may_be_old = not part.is_open and names_a_boot(event)
+        if may_be_old and await self._threads.run(self._resolver.of_an_earlier_boot, part):
             part.settle(Outcome.RECORDED, "happened on an earlier boot of the node")
             return
         # The ledger may lag behind a fault that was signalled a moment ago; a clear must not be lost to that.
-        if not opens and part.is_open is False and event.kind is not Kind.RECOVERED:
+        if not part.opens and part.is_open is False and event.kind is not Kind.RECOVERED:
             part.settle(Outcome.RECORDED, part.reason or "opens no incident")
             return
         if not self.lanes.may_signal(part.lane):
             raise TooMuch
         try:
-            if opens:
+            if part.opens:
                 await self._engine.report(cluster, node, event)
                 outcome = Outcome.JOINED if part.is_open else Outcome.ACCEPTED
             elif await self._engine.join(cluster, node, event):
@@ -315,31 +208,20 @@ class Intake:
         except Unavailable:
             self._resting_until = self._clock() + REST_S
             raise
-        self._fold.signalled(cluster, node, event, at)
-        part.opened = opens
+        self._fold.signalled(cluster, node, event, self._clock())
+        part.opened = part.opens
         part.settle(outcome, part.reason, in_temporal=True)
-
-    @staticmethod
-    def _repeated(part: Part) -> None:
-        part.settle(Outcome.JOINED, "a repeat, already signalled", in_temporal=True)
-        part.repeat = True
-
-    def _of_an_earlier_boot(self, event: HealthEvent, cluster: str, node: str) -> bool:
-        """A log line sent once more after a repair is no new fault. Only a fresh read of the boot can tell."""
-        if event.statement is not Statement.EDGE or event.boot_id is None:
-            return False
-        boot_id = self._inventory.boot_id(cluster, node)
-        return boot_id is not None and boot_id != event.boot_id
 
     # -- to the ledger's database ------------------------------------------------------------------------------
 
     def _to_inbox(self, part: Part, clusters: Sequence[str], now: datetime) -> None:
         held = Held(event=part.event, clusters=tuple(clusters), cluster=part.cluster, node=part.node)
-        part.item = item_of(held, part.waits_in or part.lane, now)
-        part.settle(Outcome.ACCEPTED, "held in the inbox until the workflow engine takes it")
+        new_code = self._resolver.codes.is_new(part.lane, part.event.fault, now)
+        part.item = item_of(held, part.waits_in or part.lane, now, new_code=new_code)
+        part.settle(Outcome.ACCEPTED, INBOX)
         self._fold.forget(part.cluster, part.node, part.event)
 
-    async def _written(self, parts: Sequence[Part]) -> None:
+    async def _written(self, parts: Sequence[Part], now: datetime) -> None:
         """The ledger's lines and the inbox. What Temporal holds waits for them only a little."""
         kept = []
         for part in parts:
@@ -350,8 +232,11 @@ class Intake:
         if not kept:
             return
         items = [part.item for part in kept if part.item is not None]
+        heard = {
+            key_of(part.cluster, part.node, part.event): Said(words_of(part.event), now) for part in kept if _told(part)
+        }
         write = asyncio.ensure_future(
-            self._writer.write([(part.event, part.node or None, part.said) for part in kept], items)
+            self._writer.write([(part.event, part.node or None, part.said) for part in kept], items, heard)
         )
         waits = any(not part.in_temporal for part in kept)
         try:
@@ -361,22 +246,37 @@ class Intake:
         except Exception as error:
             log.error("the ledger did not take %d parts: %s", len(kept), error)
             for part in kept:
-                if not part.in_temporal:
+                if not part.in_temporal and not part.in_inbox:
                     part.settle(Outcome.UNAVAILABLE, "the ledger cannot be written now")
         else:
             metrics.INBOX_HELD.inc(len(items))
-            if items:
-                self.on_held()
+        if any(part.item is not None or part.in_inbox for part in kept):
+            self.on_held()
 
     async def flush(self) -> None:
         """The lines of repeats, which come a little later than the others. Raises `Unreadable`."""
         await self._writer.flush()
+
+    async def close(self) -> None:
+        """Ends what was begun, once nothing more is taken."""
+        await self._writer.close()
 
     @staticmethod
     def _counted(parts: Sequence[Part]) -> list[PartResult]:
         for part in parts:
             metrics.EVENTS.labels(part.event.source, part.result.outcome).inc()
         return [part.result for part in parts]
+
+
+def _repeated(part: Part) -> None:
+    part.settle(Outcome.JOINED, "a repeat, already signalled", in_temporal=True)
+    part.repeat = True
+
+
+def _told(part: Part) -> bool:
+    """Saying it again is a repeat: it is held, or was a clear of nothing."""
+    held = part.in_temporal or part.in_inbox or (part.item is not None and bool(part.node))
+    return held or (bool(part.node) and part.event.kind is Kind.RECOVERED)
 
 
 def _log_failure(write: asyncio.Future[None]) -> None:

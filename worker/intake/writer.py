@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from activities.ports import Unreadable
 from activities.storage.inbox import Item
 from activities.storage.intake import IntakeStore, Seen
+from activities.storage.said import Said
 from medevac.events.event import HealthEvent
 from worker.threads import Threads
 
@@ -28,6 +29,7 @@ MOST_REPEATS = 10_000
 class _Write:
     rows: Sequence[Seen]
     items: Sequence[Item]
+    heard: Mapping[str, Said]
     written: asyncio.Future[None]
 
     @property
@@ -47,9 +49,11 @@ class Writer:
         self._repeats: dict[tuple[str, ...], tuple[HealthEvent, str | None, str, int]] = {}
         self._repeating: asyncio.Task[None] | None = None
 
-    async def write(self, rows: Sequence[Seen], items: Sequence[Item] = ()) -> None:
+    async def write(
+        self, rows: Sequence[Seen], items: Sequence[Item] = (), heard: Mapping[str, Said] | None = None
+    ) -> None:
         """Returns once it is durable. Raises `Unreadable`, or what is wrong with these rows."""
-        one = _Write(rows, items, asyncio.get_running_loop().create_future())
+        one = _Write(rows, items, heard or {}, asyncio.get_running_loop().create_future())
         if self._size + one.size > MOST_PENDING and self._size:
             raise Unreadable(f"{self._size} rows wait for the ledger already")
         self._pending.append(one)
@@ -73,6 +77,17 @@ class Writer:
         counted, self._repeats = self._repeats, {}
         if counted:
             await self.write([(e, n, said if c == 1 else f"{said}, {c} times") for e, n, said, c in counted.values()])
+
+    async def close(self) -> None:
+        """Writes all that waits, repeats too. What fails was logged, or told to who waits for it."""
+        try:
+            await self.flush()
+        except Exception as error:
+            log.error("the ledger did not take the lines of repeats: %s", error)
+        if self._repeating is not None:
+            self._repeating.cancel()
+        if self._task is not None:
+            await self._task
 
     async def _flush_later(self) -> None:
         await asyncio.sleep(REPEATS_S)
@@ -112,8 +127,11 @@ class Writer:
         return batch
 
     def _commit(self, batch: Sequence[_Write]) -> None:
+        heard: dict[str, Said] = {}
+        for write in batch:
+            heard.update(write.heard)
         self._store.commit(
-            [row for write in batch for row in write.rows], [item for write in batch for item in write.items]
+            [row for write in batch for row in write.rows], [item for write in batch for item in write.items], heard
         )
 
 

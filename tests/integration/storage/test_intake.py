@@ -73,10 +73,10 @@ def test_a_glance_sees_open_incidents_and_lanes_that_wait(db: Database) -> None:
         ledger.upsert_incident(view)
     store.commit([], [item("k", "a/one")])
     glance = store.glance([("a", "one"), ("a", "ended"), ("a", "unheard")], ["a/one", "a/two"])
-    assert glance.open == {("a", "one")}
+    assert glance.open == {("a", "one"): T0}
     assert glance.waiting == {"a/one"}
     many = store.glance([("a", f"n{n}") for n in range(2_000)] + [("b", "one")], [f"a/n{n}" for n in range(2_000)])
-    assert (many.open, many.waiting) == ({("b", "one")}, frozenset())
+    assert (many.open, many.waiting) == ({("b", "one"): T0}, frozenset())
 
 
 def test_lines_and_inbox_are_written_together_or_not_at_all(db: Database) -> None:

@@ -10,7 +10,7 @@ import pytest
 from activities.ports import Unreadable, Verb
 from activities.storage import fences as fences_module
 from activities.storage.database import Database
-from activities.storage.dwells import Dwells
+from activities.storage.dwells import DwellKey, Dwells
 from activities.storage.fences import Fences
 from activities.storage.inbox import Inbox, Item
 from activities.storage.intents import Intent, Intents
@@ -166,6 +166,8 @@ def test_fences_that_cannot_be_read_are_not_absent(empty_url: str) -> None:
 
 # -- dwells ----------------------------------------------------------------------------------------------------
 
+GPU = DwellKey("c", "n", "gpu:0", "temp")
+
 
 def test_samples_at_once_are_judged_one_after_the_other(db: Database) -> None:
     dwells = Dwells(db)
@@ -174,16 +176,16 @@ def test_samples_at_once_are_judged_one_after_the_other(db: Database) -> None:
         n = (state or {"n": 0})["n"] + 1
         return {"n": n}, n
 
-    answers = race([lambda: dwells.update("c", "n", "gpu:0", "temp", count) for _ in range(12)])
+    answers = race([lambda: dwells.update(GPU, count) for _ in range(12)])
     assert sorted(answers) == list(range(1, 13))
-    assert dwells.update("c", "n", "gpu:1", "temp", count) == 1
+    assert dwells.update(GPU._replace(entity="gpu:1"), count) == 1
 
 
 def test_a_dwell_that_is_over_leaves_no_state(db: Database) -> None:
     dwells = Dwells(db)
-    dwells.update("c", "n", "gpu:0", "temp", lambda _: ({"n": 1}, None))
-    dwells.update("c", "n", "gpu:0", "temp", lambda _: (None, None))
-    assert dwells.update("c", "n", "gpu:0", "temp", lambda state: (None, state)) is None
+    dwells.update(GPU, lambda _: ({"n": 1}, None))
+    dwells.update(GPU, lambda _: (None, None))
+    assert dwells.update(GPU, lambda state: (None, state)) is None
 
 
 # -- inbox -----------------------------------------------------------------------------------------------------

@@ -213,10 +213,9 @@ async def test_a_node_that_joins_late_is_still_heard_in_order(
     clock: Clock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    known = type(services.inventory)._look
-    monkeypatch.setattr(type(services.inventory), "_look", lambda *_: [])
-    await deliver(client, senders.kmsg_xid(node, 79, NOW))
-    monkeypatch.setattr(type(services.inventory), "_look", known)
+    with monkeypatch.context() as unknown:
+        unknown.setattr("worker.intake.inventory._named", lambda *_: [])
+        await deliver(client, senders.kmsg_xid(node, 79, NOW))
     assert engine.reported == []
     await deliver(client, senders.kmsg_xid(node, 48, NOW))
     assert engine.reported == [], "the later one waits behind the earlier"
@@ -229,7 +228,7 @@ async def test_a_node_that_joins_late_is_still_heard_in_order(
 async def test_junk_names_do_not_fill_the_inbox(
     client: httpx.AsyncClient, node: Node, stores: Stores, services: Services
 ) -> None:
-    services.intake._strangers._most = 5
+    services.intake._resolver.strangers._most = 5
     for n in range(10):
         stranger = node.model_copy(update={"name": f"junk-{n}"})
         assert (await deliver(client, senders.kmsg_xid(stranger, 79, NOW))).status_code == 202

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from activities.ports import Cluster, Unreadable
+from activities.storage.said import Said
 from medevac.events.event import HealthEvent, Kind
 from medevac.fleet.node import Machine, Node
-from worker.intake.fold import Fold
+from worker.intake.fold import Fold, key_of, words_of
 from worker.intake.inventory import Found, Inventory, NotFound
+from worker.intake.part import Part
 
 
 def node(name: str, cluster: str = "a", **more: object) -> Node:
@@ -113,18 +116,35 @@ def test_an_unreadable_cluster_serves_what_was_known_and_is_an_error_when_nothin
 # -- fold ------------------------------------------------------------------------------------------------------
 
 
+T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
+EARLIER = T0 - timedelta(hours=1)
+
+
 def statement(**changed: object) -> HealthEvent:
     event = HealthEvent(source="kmsg", sender="s", id="1", dedupe_key="k", kind=Kind.FAULT, fault="xid/79")
     return event.model_copy(update=changed)
 
 
+def repeats(
+    fold: Fold, event: HealthEvent, after_s: float, said: dict[str, Said], open_since: datetime | None = EARLIER
+) -> bool:
+    part = Part(event, "a", "n", opens=event.kind is Kind.FAULT, open_since=open_since)
+    return fold.repeats(part, T0 + timedelta(seconds=after_s), said)
+
+
+def ledger(*events: HealthEvent, at: datetime = T0) -> dict[str, Said]:
+    """As it stands once these were held, in this order."""
+    return {key_of("a", "n", event): Said(words_of(event), at) for event in events}
+
+
 def test_a_repeat_is_folded_while_its_incident_is_open() -> None:
-    fold = Fold(60.0)
-    fold.signalled("a", "n", statement(), 100.0)
-    assert fold.repeats("a", "n", statement(id="2"), 130.0, lambda: True)
-    assert not fold.repeats("a", "n", statement(id="2"), 160.0, lambda: True), "once in a window it is told again"
-    assert not fold.repeats("a", "n", statement(id="2"), 130.0, lambda: False), "it must open a new incident"
-    assert fold.repeats("a", "n", statement(id="2"), 101.0, lambda: False), "its row may not be written yet"
+    fold, said = Fold(60.0), ledger(statement())
+    assert repeats(fold, statement(id="2"), 30, said)
+    assert not repeats(fold, statement(id="2"), 60, said), "once in a window it is told again"
+    assert not repeats(fold, statement(id="2"), 30, said, None), "it must open a new incident"
+    assert repeats(fold, statement(id="2"), 1, said, None), "its row may not be written yet"
+    assert not repeats(fold, statement(id="2"), 30, said, T0 + timedelta(seconds=20)), "this incident hasn't heard it"
+    assert not repeats(fold, statement(id="2"), 1, {}), "the ledger knows nothing of it"
 
 
 @pytest.mark.parametrize(
@@ -132,29 +152,44 @@ def test_a_repeat_is_folded_while_its_incident_is_open() -> None:
     [{"kind": Kind.RECOVERED}, {"fault": "xid/95"}, {"severity": "critical"}, {"sender": "t"}, {"dedupe_key": "l"}],
 )
 def test_a_change_is_never_folded(changed: dict[str, object]) -> None:
-    fold = Fold(60.0)
-    fold.signalled("a", "n", statement(), 100.0)
-    assert not fold.repeats("a", "n", statement(**changed), 101.0, lambda: True)
-    assert not fold.repeats("a", "other", statement(), 101.0, lambda: True)
+    assert not repeats(Fold(60.0), statement(**changed), 1, ledger(statement()))
+    assert not repeats(Fold(60.0), statement(), 1, ledger(statement(), statement(kind=Kind.RECOVERED)))
+
+
+def test_what_a_whole_series_took_back_is_news_again() -> None:
+    fold, raised = Fold(60.0), statement(series="all")
+    said = ledger(raised)
+    assert repeats(fold, raised, 2, said)
+    said |= ledger(statement(kind=Kind.RECOVERED, dedupe_key="all"), at=T0 + timedelta(seconds=1))
+    assert not repeats(fold, raised, 2, said)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["fault", "recovered"]), st.floats(0.01, 40)), min_size=1, max_size=40))
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_what_was_signalled_last_is_what_was_said_last(steps: list[tuple[str, float]]) -> None:
-    """However fault and clear alternate, the workflow has always heard the last change."""
-    fold, now, heard = Fold(60.0), 0.0, ""
+    """However fault and clear alternate, over however many gateways, the workflow has heard the last change."""
+    said: dict[str, Said] = {}
+    now, heard = 0.0, ""
     for kind, pause in steps:
         now += pause
         event = statement(kind=Kind(kind))
-        if not fold.repeats("a", "n", event, now, lambda: True):
-            fold.signalled("a", "n", event, now)
+        if not repeats(Fold(60.0), event, now, said):
+            said |= ledger(event, at=T0 + timedelta(seconds=now))
             heard = kind
         assert heard == kind
+
+
+def test_one_that_waited_its_turn_while_the_same_was_signalled_is_a_repeat() -> None:
+    fold = Fold(60.0)
+    fold.signalled("a", "n", statement(), 100.0)
+    assert fold.signalled_since("a", "n", statement(id="2"), 99.9)
+    assert not fold.signalled_since("a", "n", statement(id="2"), 100.1), "then only the ledger can tell"
+    assert not fold.signalled_since("a", "n", statement(kind=Kind.RECOVERED), 99.9)
 
 
 def test_memory_is_bounded() -> None:
     fold = Fold(60.0, size=10)
     for i in range(100):
         fold.signalled("a", f"n{i}", statement(), 0.0)
-    assert not fold.repeats("a", "n0", statement(), 1.0, lambda: True), "forgetting costs a signal, nothing else"
-    assert fold.repeats("a", "n99", statement(), 1.0, lambda: True)
+    assert not fold.expects("a", "n0", statement()), "forgetting costs a signal, nothing else"
+    assert fold.expects("a", "n99", statement())
