@@ -48,7 +48,7 @@ class Options(Model):
     kubeconfig: Path | None = None
     """Unset: the pod's own account inside a cluster, `KUBECONFIG` or `~/.kube/config` elsewhere."""
     context: str | None = None
-    rights: Literal["observe", "mark", "evict"] = "evict"
+    rights: Literal["watch", "observe", "mark", "evict"] = "evict"
     """What the account is meant to be allowed; `medevac doctor` names what it lacks (`deploy/kubernetes/`)."""
     connect_timeout_s: float = Field(1.0, gt=0)
     read_timeout_s: float = Field(2.5, gt=0)

@@ -7,7 +7,7 @@ from typing import Literal
 from activities.kubernetes.client import Client, Object
 from activities.kubernetes.owners import PLURALS
 
-Level = Literal["observe", "mark", "evict"]
+Level = Literal["watch", "observe", "mark", "evict"]
 Right = tuple[str, str, str]
 """API group, resource (with its subresource), verb."""
 
@@ -29,7 +29,17 @@ _READ: tuple[Right, ...] = (
 _MARK: tuple[Right, ...] = (("", "nodes", "patch"), ("", "nodes/status", "patch"), ("", "events", "create"))
 _EVICT: tuple[Right, ...] = (("", "pods", "patch"), ("", "pods", "delete"), ("", "pods/eviction", "create"))
 
-NEEDED: dict[Level, tuple[Right, ...]] = {"observe": _READ, "mark": _READ + _MARK, "evict": _READ + _MARK + _EVICT}
+_WATCH: tuple[Right, ...] = (
+    *(("", "nodes", verb) for verb in ("get", "list", "watch")),
+    *(("", "events", verb) for verb in ("list", "watch")),
+)
+
+NEEDED: dict[Level, tuple[Right, ...]] = {
+    "watch": _WATCH,
+    "observe": _READ,
+    "mark": _READ + _MARK,
+    "evict": _READ + _MARK + _EVICT,
+}
 JOBS: tuple[Right, ...] = (("batch", "jobs", "create"), ("batch", "jobs", "get"), ("", "pods", "list"))
 """In the one namespace where Jobs of a kind run."""
 LOGS: Right = ("", "pods/log", "get")
