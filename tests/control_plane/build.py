@@ -32,9 +32,18 @@ DEFINITIONS = {
         "github.com/kubeflow/training-operator@v1.8.1",
         "manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
     ),
+    "MachineHealthCheck": (
+        "sigs.k8s.io/cluster-api@v1.14.2",
+        "core/config/crd/bases/cluster.x-k8s.io_machinehealthchecks.yaml",
+    ),
+    "NodePool": ("sigs.k8s.io/karpenter@v1.8.0", "pkg/apis/crds/karpenter.sh_nodepools.yaml"),
+    "TrainJob": ("github.com/kubeflow/trainer/v2@v2.0.0", "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml"),
+    "MPIJob": ("github.com/kubeflow/mpi-operator@v0.6.0", "manifests/base/kubeflow.org_mpijobs.yaml"),
+    "Workload": ("sigs.k8s.io/kueue@v0.17.0", "config/components/crd/bases/kueue.x-k8s.io_workloads.yaml"),
+    "RayJob": ("github.com/ray-project/kuberay/ray-operator@v1.5.0", "config/crd/bases/ray.io_rayjobs.yaml"),
     "RayCluster": ("github.com/ray-project/kuberay/ray-operator@v1.5.0", "config/crd/bases/ray.io_rayclusters.yaml"),
 }
-"""Kind of a workload: the module that defines it, and where in it."""
+"""Kind of a thing: the module that defines it, and where in it."""
 
 
 class NotBuilt(RuntimeError):
@@ -183,7 +192,7 @@ def _built() -> Path:
 
 
 def definitions(kind: str) -> Path:
-    """The real CustomResourceDefinition of a workload's kind, out of its own project's release."""
+    """The real CustomResourceDefinition of a kind, out of its own project's release."""
     go = shutil.which("go")
     if go is None:
         raise NotBuilt("the definitions of other projects are fetched with Go, which is not on PATH")

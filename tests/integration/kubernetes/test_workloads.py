@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from activities.kubernetes.client import Object
+from activities.kubernetes.client import Object, url
 from activities.kubernetes.nodes import metadata
 from activities.ports import Unreadable
 from tests.control_plane.build import NotBuilt, definitions
@@ -41,7 +41,8 @@ def define(site: Site, kind: str) -> tuple[str, str]:
     spec = until(f"{kind} is served", served)["spec"]
     version = next(v["name"] for v in spec["versions"] if v["storage"])
     api = ("apis", spec["group"], version)
-    path = site.within(spec["names"]["plural"], api=api)
+    plural = spec["names"]["plural"]
+    path = site.within(plural, api=api) if spec["scope"] == "Namespaced" else url(*api, plural)
     until(f"{kind} can be listed", lambda: _listed(site, path))
     return f"{spec['group']}/{version}", path
 
