@@ -52,17 +52,18 @@ class NoMachines:
 
 
 class RealHouse:
-    def __init__(self, path: Path, cluster: KubernetesCluster) -> None:
+    def __init__(self, path: Path, cluster: KubernetesCluster, policies: type[Policies] = Policies) -> None:
         self.cluster = cluster
         self.db = Database(f"sqlite:///{path / 'ledger.sqlite'}", timeout_s=5.0)
         self.db.upgrade()
         self.ledger = Ledger(self.db)
         self.fences = Fences(self.db)
-        self.policies = Policies(self.db)
+        self.policies = policies(self.db)
         now = datetime.now(UTC)
         self.policies.activate(self.policies.propose(preset("demo"), "test", now), None, now)
         self.guard = GuardStore(self.db, self.policies)
         self.bounded = Bounded(4)
+        self.leases: dict[str, LeaseRef] = {}
         self.registry = Registry(clusters=[cluster], providers=[NoMachines()], chat=LogChat())
         self.look = Look(self.registry, self.ledger, self.guard, self.fences, Approved(self.ledger, KEYS))
         self.drains = EvacuationActivities(self.registry, self.look)
@@ -76,22 +77,22 @@ class RealHouse:
         assert node is not None
         return node
 
-    def marked(self, name: str) -> Node:
+    def marked(self, name: str, incident: str = INCIDENT) -> Node:
         """Marked and leased by our incident, which the ledger knows."""
-        self.cluster.mark(name, MARK)
+        self.cluster.mark(name, MARK.model_copy(update={"incident": incident}))
         node, now = self.read(name), datetime.now(UTC)
         workflow = f"node/{self.cluster.name}/{name}"
         self.ledger.upsert_incident(IncidentView(
-            id=INCIDENT, workflow_id=workflow, cluster=self.cluster.name, node=name, machine_id=node.machine.id,
+            id=incident, workflow_id=workflow, cluster=self.cluster.name, node=name, machine_id=node.machine.id,
             fault="xid/79", fault_class=FaultClass.CRITICAL, state=State.EVACUATING, opened_at=now, updated_at=now,
         ))  # fmt: skip
         answer = self.guard.acquire(LeaseRequest(
-            lease_id=INCIDENT, incident=INCIDENT, workflow_id=workflow, cluster=self.cluster.name, node=name,
+            lease_id=incident, incident=incident, workflow_id=workflow, cluster=self.cluster.name, node=name,
             pool=node.pool, domains=node.domains, fault="xid/79", fault_class=FaultClass.CRITICAL, plan_hash="abc",
             asked_at=now, job_running=False,
         ), now, self.plenty(node))  # fmt: skip
         assert isinstance(answer, Granted), answer
-        self.lease = LeaseRef(lease_id=answer.lease_id, epoch=answer.epoch)
+        self.leases[name] = LeaseRef(lease_id=answer.lease_id, epoch=answer.epoch)
         return node
 
     def plenty(self, node: Node) -> Census:
@@ -104,11 +105,12 @@ class RealHouse:
     def request(
         self, node: Node, drain: Drain, drain_s: float, grace_s: float = 30, **more: Any
     ) -> sig.EvacuateRequest:
+        incident = self.leases[node.name].lease_id
         return sig.EvacuateRequest(
-            key=StepKey(incident=INCIDENT, step="evacuate"),
+            key=StepKey(incident=incident, step="evacuate"),
             pre=sig.Precondition(
-                incident=INCIDENT, cluster=node.cluster, node=node.name, provider=node.machine.provider,
-                identity=node.identity, lease=self.lease, plan_hash="abc", scopes=node.domains,
+                incident=incident, cluster=node.cluster, node=node.name, provider=node.machine.provider,
+                identity=node.identity, lease=self.leases[node.name], plan_hash="abc", scopes=node.domains,
             ),
             drain=drain, drain_s=drain_s, pod_grace_s=grace_s, **more,
         )  # fmt: skip

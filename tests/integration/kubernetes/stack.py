@@ -97,6 +97,7 @@ async def installation(
         "checks": [{"name": "checks", **noting}],
         "tickets": [{"name": "tickets", **noting}],
         "chat": {"name": "chat", **noting},
+        "watchers": [{"name": "own", "clusters": [CLUSTER]}],
         "senders": [{
             "name": "monitoring", "sources": ["kmsg"], "clusters": [CLUSTER],
             "bearer": {"sha256": hashlib.sha256(token.encode()).hexdigest()},
