@@ -7,7 +7,6 @@ import re
 from collections import OrderedDict
 from datetime import datetime
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ from activities.kubernetes import jobs, rights
 from activities.kubernetes.client import Client
 from activities.kubernetes.jobs import Reading, Task
 from activities.kubernetes.options import JobOptions, Options
+from activities.kubernetes.programs import program
 from activities.kubernetes.skus import Sku, sku_of
 from activities.ports import CheckResult
 from activities.registry import ConfigurationError
@@ -199,12 +199,6 @@ class KubernetesChecks:
 
 _SYSTEMD = {"/run/systemd/system": "Directory", "/run/systemd/private": "Socket"}
 """What `systemctl` asks through. Whoever holds the socket as root may also order: trust the image."""
-
-
-@cache
-def program(name: str) -> str:
-    """Source of a shipped program, which goes to the node as an argument: no ConfigMap to keep in step."""
-    return files("activities.kubernetes").joinpath("programs", name).read_text(encoding="utf-8")
 
 
 @cache

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from activities.kubernetes import (
     dead,
@@ -26,15 +26,17 @@ from activities.kubernetes import (
 )  # fmt: skip
 from activities.kubernetes.client import MERGE, Client, Object, url
 from activities.kubernetes.names import EVACUATE_BY
+from activities.kubernetes.nodeside import NodeSide
 from activities.kubernetes.options import Options
 from activities.kubernetes.owners import Owners
 from activities.kubernetes.remediators import Remediators
 from activities.kubernetes.telling import Tellings
 from activities.kubernetes.watching import NodeWatch
-from activities.ports import Eviction, Mark, NotSent, Pod, Requeued, Told, Unclear
+from activities.ports import Eviction, MachineState, Mark, NotSent, Pod, Requeued, Told, Unclear, Verb
 from activities.registry import ConfigurationError
-from medevac.fleet.node import Node, Workload
+from medevac.fleet.node import Capability, Node, Workload
 from medevac.fleet.remediator import Remediator
+from medevac.incident import StepKey
 
 log = logging.getLogger(__name__)
 BUDGETS_S = 2.0
@@ -51,6 +53,7 @@ class KubernetesCluster:
         self._owners = Owners(self._client)
         self._remediators = Remediators(self._client)
         self._watch = NodeWatch(self._client, lambda thing: nodes.read(thing, name, options))
+        self._within = NodeSide(self._client, options.node_side) if options.node_side else None
         self._lock = threading.Lock()
         self._budgets: tuple[float, dict[str, list[Object]]] = (float("-inf"), {})
 
@@ -112,6 +115,8 @@ class KubernetesCluster:
         made = marking.lift(self._client, node, incident, lambda thing: self._none_is_stopped(thing, incident))
         if made == "done":
             saying.lifted(self._client, node, incident)
+        if self._within and self.options.node_side and self.options.node_side.reset_gpu:
+            self._within.resume(node)
         return made
 
     def notice(self, node: str, by: datetime) -> None:
@@ -160,11 +165,31 @@ class KubernetesCluster:
     def delete(self, pod: Pod, grace_s: float) -> Eviction:
         return eviction.delete(self._client, pod, grace_s)
 
+    # -- from within a node ------------------------------------------------------------------------------------
+
+    def node_capabilities(self, node: Node) -> frozenset[Capability]:
+        return self._within.capabilities(node) if self._within else frozenset()
+
+    def node_state(self, node: Node, key: StepKey) -> MachineState:
+        return self._on_nodes().state(node, key)
+
+    def do_on_node(self, verb: Verb, node: Node, key: StepKey) -> JsonValue:
+        return self._on_nodes().do(verb, node, key)
+
+    def proceed_on_node(self, verb: Verb, node: Node, key: StepKey) -> str | None:
+        return self._on_nodes().proceed(verb, node, key)
+
+    def _on_nodes(self) -> NodeSide:
+        if self._within is None:
+            raise NotSent(f"cluster {self.name}: `node_side` is not configured", final=True)
+        return self._within
+
     # -- doctor ------------------------------------------------------------------------------------------------
 
     def missing_rights(self) -> list[str]:
         """What the account lacks of what `options.rights` says that it is for, as `verb resource`."""
-        return rights.missing(self._client, self.options.rights)
+        within = self._within.missing_rights() if self._within else []
+        return [*rights.missing(self._client, self.options.rights), *within]
 
     def close(self) -> None:
         self._watch.close()

@@ -40,11 +40,9 @@ class Task:
     notes: dict[str, str] = field(default_factory=dict)
     capabilities: tuple[str, ...] = ()
     host_paths: dict[str, str] = field(default_factory=dict)
-    """Of the node, at the same place in the pod; with its kind, such as `Socket` or `Directory`."""
-    writable: tuple[str, ...] = ()
-    """Those of them that aren't mounted read-only."""
+    """Of the node, read-only at the same place in the pod; with its kind, such as `Socket` or `Directory`."""
     privileged: bool = False
-    """Root on the node: all devices, all processes."""
+    """Root on the node: all devices, all processes, its root directory at `/host`."""
 
     @property
     def name(self) -> str:
@@ -164,6 +162,14 @@ def _pod(options: JobOptions, task: Task) -> Object:
             "seccompProfile": {"type": "RuntimeDefault"},
         }  # fmt: skip
     paths = {f"host-{n}": path for n, path in enumerate(task.host_paths)}
+    mounts: list[Object] = [{"name": name, "mountPath": path, "readOnly": True} for name, path in paths.items()]
+    volumes: list[Object] = [
+        {"name": name, "hostPath": {"path": path, "type": task.host_paths[path]}} for name, path in paths.items()
+    ]
+    if task.privileged:
+        # What is mounted below it, such as /run, stays writable.
+        mounts.append({"name": "root", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"})
+        volumes.append({"name": "root", "hostPath": {"path": "/", "type": "Directory"}})
     pod: Object = {
         "restartPolicy": "Never", "terminationGracePeriodSeconds": 5,
         # By the kubelet's clock, from the start: the pod stays, and says what became of it.
@@ -181,14 +187,9 @@ def _pod(options: JobOptions, task: Task) -> Object:
             "name": task.kind, "image": options.image, "command": list(task.command),
             "env": [{"name": name, "value": value} for name, value in task.env.items()],
             "securityContext": rights, "terminationMessagePolicy": "File",
-            "volumeMounts": [
-                {"name": name, "mountPath": path, "readOnly": path not in task.writable}
-                for name, path in paths.items()
-            ],
+            "volumeMounts": mounts,
         }],
-        "volumes": [
-            {"name": name, "hostPath": {"path": path, "type": task.host_paths[path]}} for name, path in paths.items()
-        ],
+        "volumes": volumes,
         "imagePullSecrets": [{"name": name} for name in options.pull_secrets],
     }  # fmt: skip
     if options.runtime_class:

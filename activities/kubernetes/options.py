@@ -42,6 +42,47 @@ class JobOptions(Model):
     """Afterwards the cluster removes what is left of it. Until then it is what remembers that it ran."""
 
 
+PAUSE = tuple(
+    f"nvidia.com/gpu.deploy.{part}"
+    for part in ("device-plugin", "dcgm", "dcgm-exporter", "gpu-feature-discovery", "nvsm", "node-status-exporter")
+)
+
+
+class ResetOptions(Model):
+    """A GPU is reset only when nobody has it open: these are stopped first and run again afterwards."""
+
+    stop: tuple[str, ...] = ("nvidia-dcgm", "dcgm-exporter", "nvidia-fabricmanager", "nvidia-persistenced")
+    """systemd units, where they are there and run."""
+    pause: tuple[str, ...] = PAUSE
+    """Labels by which the GPU operator lets its pods run on a node (`true`): they leave, the device plugin's too."""
+    linked: Literal["whole", "refuse"] = "whole"
+    """GPUs that are linked to the one are reset with it, or it is left alone."""
+    virtual: bool = False
+    """Also in virtual machines. Many clouds don't let a guest reset its GPU: try it on one first."""
+    driver_root: str = Field("/", pattern="^/")
+    """Where the driver's programs are on the node; `/run/nvidia/driver` for the GPU operator's driver container."""
+    wait_s: float = Field(90.0, ge=0)
+    """For what still has it open to end."""
+    reset_s: float = Field(90.0, gt=0)
+
+
+class RebootOptions(Model):
+    hang_s: float = Field(75.0, gt=0)
+    """After `systemctl reboot`, until the kernel itself is told to."""
+
+
+class NodeSideOptions(JobOptions):
+    """What may be done from within a node; nothing of it unless it is named."""
+
+    namespace: str = "medevac-node-side"
+    run_s: float = Field(300.0, gt=0)
+    agents: tuple[str, ...] = ()
+    """systemd units of monitors, all of which the rung `restart_agent` restarts."""
+    reset_gpu: ResetOptions | None = None
+    reboot: RebootOptions | None = None
+    """Where the machine's provider can't reboot it; one that can is preferred."""
+
+
 class Options(Model):
     """All have a default that fits a cluster of one of the large providers."""
 
@@ -80,3 +121,5 @@ class Options(Model):
     probe_s: float = Field(5.0, gt=0)
     last: tuple[str, ...] = ()
     """Namespaces whose pods leave last, such as storage and monitoring."""
+    node_side: NodeSideOptions | None = None
+    """Rungs from within the nodes; their account needs `deploy/kubernetes/node-side.yaml`."""
