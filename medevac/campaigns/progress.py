@@ -1,0 +1,175 @@
+"""How far a campaign has come, and its next step. Pure: the workflow, and the simulator, run this same function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from itertools import islice
+
+from medevac.campaigns.halting import Evidence, why_halt
+from medevac.campaigns.spec import Care
+from medevac.model import Model
+
+
+class NodeState(StrEnum):
+    WAITING = "waiting"
+    SENT = "sent"
+    """Its order is with the node's incident."""
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+    @property
+    def over(self) -> bool:
+        return self in (NodeState.DONE, NodeState.FAILED, NodeState.SKIPPED)
+
+
+class CampaignState(StrEnum):
+    ASKED = "asked"
+    """Waits for people's yes."""
+    RUNNING = "running"
+    SOAKING = "soaking"
+    """A stage is through; what it does to its nodes is watched."""
+    PAUSED = "paused"
+    HALTED = "halted"
+    """Stopped by what was seen or by a person; nothing is begun, what is under way ends."""
+    ENDED = "ended"
+
+    @property
+    def begins(self) -> bool:
+        """True where orders may still be carried out."""
+        return self in (CampaignState.RUNNING, CampaignState.SOAKING)
+
+
+class NodeProgress(Model):
+    cluster: str
+    node: str
+    state: NodeState = NodeState.WAITING
+    why: str = ""
+    sent_at: datetime | None = None
+    over_at: datetime | None = None
+    incident: str | None = None
+    fault: str | None = None
+    """The first of its own within the window after the action."""
+    job: str | None = None
+    """A job that failed on it within the window."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.cluster}/{self.node}"
+
+
+class Step(Model):
+    """What to do now."""
+
+    state: CampaignState
+    passed: int
+    """Stages that are behind; the canary is the first."""
+    why: str
+    """In words for people: what it waits for, or why it stopped."""
+    send: tuple[str, ...] = ()
+    """Keys of the nodes whose orders go out, in order."""
+    look_again_s: float = 30.0
+
+
+LOOK_AGAIN_S = 30.0
+
+
+class Beside(Model):
+    """What happened meanwhile to the pools' nodes that were not acted on, and how many of a pool are out."""
+
+    faults: int = 0
+    jobs: int = 0
+    node_s: float = 0.0
+    out_percent: float = 0.0
+
+
+@dataclass(slots=True)
+class Tally:
+    """One pass over the nodes; a campaign of thousands is looked at every half minute."""
+
+    waiting: int = 0
+    sent: int = 0
+    done: int = 0
+    failed: int = 0
+    skipped: int = 0
+    faulted: int = 0
+    jobs_hurt: int = 0
+    exposure_s: float = 0.0
+    last: datetime | None = None
+    """When the last node that was acted on was through."""
+
+    @property
+    def begun(self) -> int:
+        return self.sent + self.done + self.failed
+
+
+def tally(care: Care, nodes: Iterable[NodeProgress], now: datetime) -> Tally:
+    found = Tally()
+    for one in nodes:
+        state = one.state
+        if state is NodeState.WAITING:
+            found.waiting += 1
+        elif state is NodeState.SENT:
+            found.sent += 1
+        elif state is NodeState.SKIPPED or one.over_at is None:
+            found.skipped += 1
+        else:
+            found.done += state is NodeState.DONE
+            found.failed += state is NodeState.FAILED
+            found.faulted += one.fault is not None
+            found.jobs_hurt += one.job is not None
+            found.exposure_s += min(max(0.0, (now - one.over_at).total_seconds()), care.window)
+            if found.last is None or one.over_at > found.last:
+                found.last = one.over_at
+    return found
+
+
+def evidence(found: Tally, beside: Beside) -> Evidence:
+    return Evidence(
+        acted=found.done + found.failed,
+        failed=found.failed,
+        faulted=found.faulted,
+        jobs_hurt=found.jobs_hurt,
+        exposure_node_s=found.exposure_s,
+        beside_faults=beside.faults,
+        beside_jobs=beside.jobs,
+        beside_node_s=beside.node_s,
+        out_percent=beside.out_percent,
+    )
+
+
+def step(
+    care: Care,
+    at_once: int,
+    state: CampaignState,
+    passed: int,
+    nodes: Sequence[NodeProgress],
+    beside: Beside,
+    now: datetime,
+) -> Step:
+    """`nodes` in the plan's order. A paused or halted campaign begins nothing; only a person lets it go on."""
+    if not state.begins:
+        return Step(state=state, passed=passed, why="")
+    staged = passed < len(care.stages)
+    seen = tally(care, nodes, now)
+    if halted := why_halt(care, evidence(seen, beside), staged=staged):
+        return Step(state=CampaignState.HALTED, passed=passed, why=halted)
+    cap = max(1, math.floor(len(nodes) * care.stages[passed] / 100)) if staged else len(nodes)
+    if seen.sent == 0 and (seen.begun >= cap or not seen.waiting):
+        left_s = care.soak - (now - seen.last).total_seconds() if seen.last else 0.0
+        if left_s > 0:
+            why = f"{seen.done} of {len(nodes)} done; watched for {left_s / 60:.0f} min more"
+            return Step(state=CampaignState.SOAKING, passed=passed, why=why, look_again_s=min(left_s, LOOK_AGAIN_S))
+        if not seen.waiting:
+            why = f"{seen.done} done, {seen.failed} failed, {seen.skipped} skipped"
+            return Step(state=CampaignState.ENDED, passed=len(care.stages), why=why)
+        return step(care, at_once, state, passed + 1, nodes, beside, now)
+    room = max(0, min(at_once - seen.sent, cap - seen.begun))
+    send = tuple(islice((one.key for one in nodes if one.state is NodeState.WAITING), room))
+    stage = f"stage {passed + 1} of {len(care.stages)}" if staged else "the stages are behind"
+    why = f"{stage}: {seen.done} done, {seen.sent + len(send)} in hand, {seen.waiting - len(send)} to come"
+    return Step(state=CampaignState.RUNNING, passed=passed, why=why, send=send, look_again_s=LOOK_AGAIN_S)

@@ -1,0 +1,205 @@
+"""A campaign lists, begins small, widens, and stops by itself when it does harm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from medevac.campaigns.halting import Evidence, binomial_tail, poisson_tail, why_halt
+from medevac.campaigns.listing import CampaignPlan, Nothing, list_nodes
+from medevac.campaigns.progress import Beside, CampaignState, NodeProgress, NodeState, step
+from medevac.campaigns.spec import Act, Care, Selector, Spec
+from medevac.fleet.node import Capability, Node
+from medevac.policy.plan import Mode
+from tests.unit.campaigns.fleet import Fleet
+from tests.unit.policy.cases import job, node, policy, with_pool
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+CARE = Care()
+
+
+def spec(**given: Any) -> Spec:
+    defaults: dict[str, Any] = {
+        "id": "drv-580", "act": "reboot", "reason": "driver 580", "requested_by": "ada",
+        "selector": {"pools": ["train"]},
+    }  # fmt: skip
+    return Spec.model_validate(defaults | given)
+
+
+def fleet(count: int = 12, racks: int = 4, **given: Any) -> list[Node]:
+    return [node(name=f"n{n:02}", topology={"rack": f"r{n % racks}"}, **given) for n in range(count)]
+
+
+def listed(nodes: list[Node], wanted: Spec | None = None, **given: Any) -> CampaignPlan:
+    keys = [f"{one.cluster}/{one.name}" for one in nodes]
+    defaults: dict[str, Any] = {
+        "policy": policy(Mode.APPROVE), "policy_version": 1, "in_incident": {}, "workloads": {}, "can_check": keys,
+        "around": {}, "now": NOW,
+    }  # fmt: skip
+    return list_nodes(wanted or spec(), nodes, **(defaults | given))
+
+
+# -- the list --------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_selector_is_an_error_never_all() -> None:
+    with pytest.raises(ValidationError, match="never means all"):
+        Selector()
+    with pytest.raises(ValidationError):
+        Selector(pools=("*",))
+
+
+def test_every_node_is_listed_or_left_out_with_a_reason() -> None:
+    nodes = fleet()
+    nodes[0] = nodes[0].model_copy(update={"hands_off": "storage-team"})
+    nodes[1] = nodes[1].model_copy(update={"foreign_cordon": "kim"})
+    nodes[2] = nodes[2].model_copy(update={"ready": False})
+    weak = nodes[4].machine.model_copy(update={"capabilities": frozenset({Capability.SERIAL})})
+    nodes[4] = nodes[4].model_copy(update={"machine": weak})
+    unchecked = [f"c/{one.name}" for one in nodes if one.name != "n05"]
+    plan = listed(nodes, in_incident={"c/n03": "inc-7"}, can_check=unchecked)
+    assert {one.node: one.why for one in plan.skipped} == {
+        "n00": "storage-team asked for hands off it",
+        "n01": "kim has cordoned it",
+        "n02": "it is not ready",
+        "n03": "incident inc-7 has it",
+        "n04": "its provider skyline can't reboot",
+        "n05": "no check could prove it well afterwards",
+    }
+    assert sorted(one.node for one in plan.members) == [f"n{n:02}" for n in range(6, 12)]
+
+
+def test_what_a_policy_only_observes_is_left_out_and_nothing_left_is_an_error() -> None:
+    with pytest.raises(Nothing, match="mode observe"):
+        listed(fleet(), policy=policy(Mode.OBSERVE))
+    with pytest.raises(Nothing, match="fits none"):
+        listed(fleet(), spec(selector={"pools": ["other"]}))
+
+
+def test_the_canary_takes_idle_nodes_and_one_of_each_rack() -> None:
+    plan = listed(fleet(), workloads={"c/n00": (job(),), "c/n01": (job(),)})
+    first = [one.node for one in plan.members[:4]]
+    assert len({one.rack for one in plan.members[:4]}) == 4
+    assert not {"n00", "n01"} & set(first)
+    assert plan.jobs == ("research/llm-1",)
+
+
+def test_the_yes_is_bound_to_the_nodes_and_the_care_not_to_the_minute() -> None:
+    plan = listed(fleet())
+    assert listed(fleet(), now=NOW + timedelta(hours=1)).hash == plan.hash
+    assert listed(fleet(13)).hash != plan.hash
+    assert listed(fleet(), spec(care={"stages": [5.0]})).hash != plan.hash
+
+
+def test_it_is_no_faster_than_the_budget_of_its_pools() -> None:
+    assert listed(fleet(250, 50)).at_once == 2, "1 % of the pool"
+    tight = with_pool(policy(Mode.AUTO))
+    assert listed(fleet(40, 40), policy=tight).at_once == 1
+
+
+# -- stopping --------------------------------------------------------------------------------------------------
+
+
+def test_tails_are_exact() -> None:
+    assert poisson_tail(1, 0.1) == pytest.approx(0.0951626, rel=1e-4)
+    assert binomial_tail(2, 20, 0.1) == pytest.approx(0.608253, rel=1e-4)
+    assert binomial_tail(1_500, 2_000, 0.5) == pytest.approx(0.0, abs=1e-9)
+    assert poisson_tail(0, 1.0) == binomial_tail(0, 5, 0.5) == 1.0
+
+
+HOUR_NODES = 20 * 3_600.0
+
+
+@pytest.mark.parametrize(
+    ("seen", "word"),
+    [
+        (Evidence(acted=20, faulted=2, exposure_node_s=HOUR_NODES), "had a fault"),
+        (Evidence(acted=20, jobs_hurt=2, exposure_node_s=HOUR_NODES), "lost a job"),
+        (Evidence(acted=20, failed=3, exposure_node_s=HOUR_NODES), "failed on 3 of 20"),
+        (Evidence(acted=20, out_percent=10.0), "out of service"),
+    ],
+)
+def test_it_halts_for(seen: Evidence, word: str) -> None:
+    assert word in why_halt(CARE, seen, staged=True)
+
+
+def test_one_bad_node_is_no_reason_and_neither_is_what_happens_beside_it_too() -> None:
+    assert not why_halt(CARE, Evidence(acted=20, faulted=1, exposure_node_s=HOUR_NODES), staged=True)
+    stormy = Evidence(
+        acted=200, faulted=3, exposure_node_s=200 * 3_600.0, beside_faults=40, beside_node_s=1_800 * 3_600.0
+    )
+    assert not why_halt(CARE, stormy, staged=True), "the nodes beside fault as often"
+    calm = stormy.model_copy(update={"beside_faults": 0})
+    assert why_halt(CARE, calm, staged=True)
+
+
+# -- widening --------------------------------------------------------------------------------------------------
+
+
+def nodes_of(count: int, change: Callable[[int], dict[str, Any]] = lambda n: {}) -> list[NodeProgress]:
+    return [NodeProgress(cluster="c", node=f"n{n}", **change(n)) for n in range(count)]
+
+
+def through(n: int, upto: int, at: datetime) -> dict[str, Any]:
+    return {"state": "done", "sent_at": at, "over_at": at} if n < upto else {}
+
+
+def test_the_canary_is_watched_before_anything_follows() -> None:
+    first = step(CARE, 20, CampaignState.RUNNING, 0, nodes_of(1_000), Beside(), NOW)
+    assert len(first.send) == 10
+    soaking = step(CARE, 20, CampaignState.RUNNING, 0, nodes_of(1_000, lambda n: through(n, 10, NOW)), Beside(), NOW)
+    assert (soaking.state, soaking.send) == (CampaignState.SOAKING, ())
+    later = NOW + timedelta(seconds=CARE.soak)
+    after = step(CARE, 20, CampaignState.SOAKING, 0, nodes_of(1_000, lambda n: through(n, 10, NOW)), Beside(), later)
+    assert (after.passed, len(after.send)) == (1, 20)
+
+
+def test_paused_and_halted_begin_nothing() -> None:
+    for state in (CampaignState.ASKED, CampaignState.PAUSED, CampaignState.HALTED, CampaignState.ENDED):
+        assert step(CARE, 20, state, 0, nodes_of(100), Beside(), NOW).send == ()
+
+
+@settings(max_examples=20, deadline=None)
+@given(size=st.integers(1, 120), at_once=st.integers(1, 30), seed=st.integers(0, 1_000))
+def test_never_more_at_once_than_allowed_and_never_past_a_stage(size: int, at_once: int, seed: int) -> None:
+    run = Fleet(size, seed, care=Care(soak=600.0), percent=100.0 * at_once / size)
+    run.at_once, most = at_once, 0
+    real = run._live
+
+    def live() -> None:
+        nonlocal most
+        most = max(most, sum(one.state is NodeState.SENT for one in run.nodes.values()))
+        if run.passed < len(run.care.stages):
+            assert run.acted <= max(1, int(size * run.care.stages[run.passed] / 100))
+        real()
+
+    run._live = live  # type: ignore[method-assign]
+    assert run.run() in (CampaignState.ENDED, CampaignState.HALTED)
+    assert most <= at_once
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_bad_image_is_halted_within_a_twentieth_of_the_fleet(seed: int) -> None:
+    run = Fleet(2_000, seed, bad=0.1)
+    assert run.run() is CampaignState.HALTED
+    assert run.acted <= 100
+    assert "had a fault" in run.why
+
+
+def test_a_good_one_finishes_near_its_budgets_best_time() -> None:
+    run = Fleet(2_000, 4)
+    assert run.run() is CampaignState.ENDED
+    assert run.acted == 2_000
+    assert run.worked_s <= 1.2 * run.best_s
+
+
+def test_a_drain_is_a_wait_for_the_ladder_and_only_reinstall_takes_an_image() -> None:
+    assert Act.DRAIN.rung == "wait"
+    with pytest.raises(ValidationError, match="takes none"):
+        spec(image="ubuntu")
