@@ -20,7 +20,19 @@ TIMED_OUT = frozenset((124, 137))
 Tool = Callable[[Reading, str, int | None], None]
 _TOOLS: Sequence[tuple[Sequence[str], Tool]] = (
     (("gpu-burn", "gpu_burn", "proc'd:", "Burning for "), burn),
-    (("RDMA_Write BW", "ib_write_bw", "RDMA_Read BW", "Send BW Test", "BW peak["), ib_bandwidth),
+    (
+        (
+            "RDMA_Write BW",
+            "ib_write_bw",
+            "RDMA_Read BW",
+            "Send BW Test",
+            "BW peak[",
+            "Couldn't connect to ",
+            "file descriptor for socket",
+            "Infiniband/RoCE device",
+        ),
+        ib_bandwidth,
+    ),
     (("_perf", "# nThread", "busbw", "NCCL version"), nccl),
 )
 

@@ -17,7 +17,6 @@ from medevac.events.event import EvidenceRef, Kind, Statement
 from medevac.events.freetext import alert_code, severity_of
 from medevac.events.parsing import Parsed, ParseError, Payload
 from medevac.events.reading import (
-    UNSUPPORTED,
     Fields,
     Reading,
     clean,
@@ -118,6 +117,8 @@ def read_alert(reading: Reading, alert: Fields, common: Mapping[str, str], notes
         kind = Kind.INFO
     elif word in TESTS:
         kind = Kind.TEST
+    if kind in (Kind.INFO, Kind.TEST):
+        subject, found_in = None, None  # whichever machine its rule ran on, it is about none
     hostname = next((labels[h] for h in HOST_LABELS if labels.get(h)), None)
     reading.add(
         kind,
@@ -197,8 +198,10 @@ def _code(name: str, labels: Mapping[str, str], annotations: Mapping[str, str]) 
         if not value:
             continue
         number = whole(value)
-        if number is not None and 0 < number < 10_000 and number != UNSUPPORTED:
+        if number is not None and 0 < number < 10_000:
             return fault_code("xid", number)
+        if number is not None and (switch := fault_code("sxid", number)) in rows():
+            return switch
         return fault_code("alert", name)
     if not any("xid" in text.lower() for text in (name, *labels.values())):
         return fault_code("alert", name)

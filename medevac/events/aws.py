@@ -10,7 +10,7 @@ import re
 
 from pydantic import JsonValue
 
-from medevac.events import aws_ec2, aws_health
+from medevac.events import aws_cloudwatch, aws_ec2, aws_health
 from medevac.events.aws_ec2 import DETAIL_TYPES
 from medevac.events.envelopes import aws_inner
 from medevac.events.event import Kind
@@ -64,6 +64,7 @@ def recognises(payload: Payload) -> bool:
     return (
         "InstanceStatuses" in document
         or document.get("Service") == "AWS Auto Scaling"
+        or {"AlarmName", "NewStateValue"} <= document.keys()
         or ("TopicArn" in document and "Type" in document)
         or set(document) in ({"action", "time"}, {"noticeTime"})
     )
@@ -86,6 +87,8 @@ def _read(reading: Reading, document: JsonValue) -> None:
                 aws_ec2.instance_status(reading, Fields.of(item, f"InstanceStatuses {i}"))
     elif fields.get("Service") == "AWS Auto Scaling":
         aws_ec2.auto_scaling(reading, fields, fields)
+    elif "AlarmName" in fields and "NewStateValue" in fields:
+        aws_cloudwatch.from_sns(reading, fields)
     elif set(fields.value) == {"action", "time"}:
         aws_ec2.spot_action(reading, fields)
     elif set(fields.value) == {"noticeTime"}:
@@ -103,6 +106,8 @@ def _event_bridge(reading: Reading, fields: Fields) -> None:
         aws_health.read(reading, fields)
     elif source == "aws.autoscaling":
         aws_ec2.auto_scaling(reading, fields, fields.fields("detail"))
+    elif source == "aws.cloudwatch" and kind == "CloudWatch Alarm State Change":
+        aws_cloudwatch.from_event_bridge(reading, fields)
     elif source == "aws.ecs" and kind == "ECS Container Instance Health Change":
         aws_ec2.container_instance(reading, fields)
     elif source == "aws.ec2" and (reader := DETAIL_TYPES.get(kind)) is not None:
@@ -128,7 +133,9 @@ def _subscription(reading: Reading, fields: Fields) -> None:
 
 
 def _imds_text(reading: Reading, text: str) -> bool:
-    """`spot/termination-time`, the one plain answer of IMDS that means something here."""
+    """`spot/termination-time`, or the page that says that no notice is there: IMDS answers 404 until there is one."""
+    if text.startswith("<") and "404 - Not Found" in text[:2_000]:
+        return True
     when = instant(text)
     if when is not None:
         reading.add(

@@ -126,7 +126,7 @@ def auto_scaling(reading: Reading, envelope: Fields, detail: Fields) -> None:
         return
     subject = instance_id(detail.get("EC2InstanceId"))
     if subject is None:
-        if "EC2InstanceId" in detail:
+        if detail.get("EC2InstanceId"):
             raise ParseError(f"EC2InstanceId {quote(detail.get('EC2InstanceId'))} is no instance id")
         return  # about the group: an instance refresh, a scaling policy
     token = detail.maybe_text("LifecycleActionToken")

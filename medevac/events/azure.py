@@ -127,6 +127,13 @@ def _availability(reading: Reading, fields: Fields, data: Fields, time: datetime
     target = properties.text("targetResourceId", "") or fields.text("subject", "")
     state = properties.text("availabilityState", "")
     if not state:  # an annotation explains a state; it is none itself
+        subject, name = machine_of(target), properties.text("annotationName", "unnamed")
+        reading.add(
+            Kind.INFO, fault_code("azure", "annotation", name), part=fields.value, key=(target.lower(), name),
+            id=fields.maybe_text("id"), subject=subject, actionable=False,
+            starts_at=instant(properties.get("occurredTime")) or time, summary=properties.text("summary", "") or name,
+            detail={"category": properties.maybe_text("category"), "context": properties.maybe_text("context")},
+        )  # fmt: skip
         return
     azure_alerts.health(
         reading, fields.value, target, state, since=instant(properties.get("occurredTime")) or time,

@@ -77,6 +77,8 @@ def _collective(text: str, rows: list[re.Match[str]], ranks: int) -> str:
         ratio = (real(last["bus"]) or 0) / (real(last["alg"]) or 1)
         one = (ranks - 1) / ranks
         return "all_reduce_perf" if abs(ratio - 2 * one) < abs(ratio - one) else "reduce_scatter_perf"
+    if last is not None and last["op"] != "none" and last["root"] == "-1":
+        return "all_reduce_perf"
     return "nccl-tests"
 
 

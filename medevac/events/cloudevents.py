@@ -58,6 +58,7 @@ OLD_KEYS = {
 """CloudEvents 0.1, which OCI still sends."""
 NODE_KEYS = ("node", "nodeName", "node_name", "hostname", "host", "instance_id", "instanceId")
 OVER = frozenset({"healthy", "resolved", "recovered", "ok", "cleared"})
+_WRITTEN = re.compile(r"s?xid[ _:-]?([0-9]{1,5})", re.IGNORECASE)
 _PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 
 
@@ -297,7 +298,8 @@ def _code(fields: Fields) -> str | None:
         value = fields.get(space)
         if value is None:
             continue
-        number = whole(value)
+        found = _WRITTEN.fullmatch(value.strip()) if isinstance(value, str) and len(value) < 20 else None
+        number = whole(value) if found is None else int(found[1])
         if number is None or not 0 < number < 100_000:
             raise ParseError(f"field {space} of data is {quote(value)}, which is no code")
         return fault_code(space, number)

@@ -34,6 +34,8 @@ _PREFIX = re.compile(r"\s*\[[^\]]{0,200}\]\s*")
 FIRING = frozenset(("triggered", "re-triggered", "renotify", "warn", "re-warn", "alert", "re-notified"))
 OVER = frozenset(("recovered", "resolved", "ok"))
 BLIND = frozenset(("no data", "re-no data"))
+_DEFAULT = re.compile(r"\[(?P<transition>[A-Za-z -]{2,20}?)(?: on \{(?P<scope>[^}]{0,400})\})?\] ")
+"""Datadog's own body has no field for the transition nor the scope: its title begins with both."""
 NEEDED = ("alert_transition", "monitor_id", "scopes", "tags", "title")
 
 
@@ -44,14 +46,15 @@ def parse(payload: Payload) -> Parsed:
         value = fields.get(key)
         if isinstance(value, str) and _VARIABLE.search(value[:4_000]):
             raise ParseError(f"template variables were not rendered ({key} is {quote(value)}); mend the webhook")
-    transition = fields.text("alert_transition")
-    word = transition.strip().lower()
     title = fields.text("title", "")
+    told = _DEFAULT.match(title) if "alert_transition" not in fields and "event_type" in fields else None
+    transition = told["transition"] if told else fields.text("alert_transition")
+    word = transition.strip().lower()
     name = title
     while m := _PREFIX.match(name):
         name = name[m.end() :]
     name = one_line(name.strip(), 160) or one_line(title, 160) or "unnamed"
-    scopes, tags = fields.text("scopes", ""), fields.text("tags", "")
+    scopes, tags = (told["scope"] or "") if told else fields.text("scopes", ""), fields.text("tags", "")
     scoped = tags_of(scopes)
     named = {**tags_of(tags), **scoped}
     body = fields.text("body", "").replace("%%%", " ")
@@ -76,7 +79,7 @@ def parse(payload: Payload) -> Parsed:
         key=("monitor", monitor or name, ",".join(sorted(s.strip() for s in scopes.split(","))) or subject),
         id=join_key("event", fields.scalar("id"), word) if fields.scalar("id") else None,
         subject=subject,
-        actionable=kind is not Kind.INFO,
+        actionable=kind is not Kind.INFO and subject is not None,
         statement=Statement.LEVEL,
         severity=severity_of(code),
         entities=entities(
@@ -102,4 +105,9 @@ def parse(payload: Payload) -> Parsed:
 
 def recognises(payload: Payload) -> bool:
     document = peek_json(payload)
-    return isinstance(document, dict) and "alert_transition" in document and "monitor_id" in document
+    if not isinstance(document, dict):
+        return False
+    title, monitor = document.get("title"), str(document.get("event_type")).endswith("_monitor")
+    return {"alert_transition", "monitor_id"} <= document.keys() or (
+        monitor and isinstance(title, str) and _DEFAULT.match(title) is not None
+    )

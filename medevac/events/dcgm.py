@@ -25,6 +25,7 @@ from medevac.events.reading import (
     nvlink,
     nvswitch,
     peek_json,
+    read_text,
     whole,
 )
 from medevac.faults.catalogue import lookup
@@ -52,6 +53,9 @@ def parse(payload: Payload) -> Parsed:
         return reading.parsed()
     if not looks_like_json(payload) and (b"Diagnostic" in payload.body or b"NVVS" in payload.body):
         dcgm_diag.table(reading, payload)
+        return reading.parsed()
+    if not looks_like_json(payload) and payload.exit_code not in (None, 0):
+        dcgm_diag.not_run(reading, read_text(payload.body, "replace")[:400], payload.exit_code)
         return reading.parsed()
     for where, document in json_documents(payload.body):
         with reading.part(where):

@@ -47,26 +47,27 @@ def report(reading: Reading, fields: Fields, exit_code: int | None) -> None:
     key = next(k for k in TOP_KEYS if k in fields)
     diag = fields.fields(key)
     serials = _serials(fields)
-    before, tests = len(reading.events), 0
+    before, tests, ran = len(reading.events), 0, False
     for category in diag.list("test_categories", ()):
         found = Fields.of(category, "test_categories")
         for item in found.list("tests", ()):
             test = Fields.of(item, "tests")
             tests += 1
             with reading.part(f"test {test.text('name', '?')}"):
-                _test(reading, found.text("category", ""), test, serials)
+                ran |= _test(reading, found.text("category", ""), test, serials)
     error = diag.maybe_text("runtime_error") or fields.maybe_text("runtime_error")
     if error or not tests:
         not_run(reading, error or "the diagnostic ran no test", exit_code, diag.value)
     elif len(reading.events) == before:
-        _unremarkable(reading, exit_code, diag.value, tests)
+        _unremarkable(reading, exit_code, diag.value, tests, ran)
 
 
-def _unremarkable(reading: Reading, exit_code: int | None, part: object, tests: int) -> None:
-    """No test complained. An exit code that says otherwise is not booked as a pass."""
+def _unremarkable(reading: Reading, exit_code: int | None, part: object, tests: int, ran: bool) -> None:
+    """No test complained. A run that skipped all is no pass, nor is one whose exit code says otherwise."""
     passed = exit_code in (None, 0)
+    outcome = "error" if not passed else "pass" if ran else "skip"
     reading.add(
-        Kind.CHECK, "diag/all/pass" if passed else "diag/all/error", part=part, key=("diag", "all"),
+        Kind.CHECK, f"diag/all/{outcome}", part=part, key=("diag", "all"),
         summary=f"DCGM diagnostic: no complaint of {tests} tests" + ("" if passed else f", yet exit code {exit_code}"),
         detail={"exit_code": exit_code, "tests": tests},
     )  # fmt: skip
@@ -84,16 +85,19 @@ def _serials(fields: Fields) -> dict[tuple[str, int], str]:
     return found
 
 
-def _test(reading: Reading, category: str, test: Fields, serials: dict[tuple[str, int], str]) -> None:
+def _test(reading: Reading, category: str, test: Fields, serials: dict[tuple[str, int], str]) -> bool:
+    """True where it ran at all."""
     name = test.text("name")
     results = [Fields.of(r, f"test {name}") for r in test.list("results", ())]
     outcomes = [(r, _status(r)) for r in results]
     summary = test.fields("test_summary", {})
+    ran = any(status in ("pass", "warn", "fail") for _, status in [*outcomes, (summary, _status(summary))])
     if not any(s in ("fail", "warn") for _, s in outcomes):
         outcomes = [(summary, _status(summary))]
     for result, status in outcomes:
         if status in ("fail", "warn"):
             _outcome(reading, category, name, result, status, serials)
+    return ran
 
 
 def _status(result: Fields) -> str:
@@ -161,7 +165,7 @@ _NOTE = re.compile(r"(?:warning|error|info)s?(?:: ?(.{0,40}))?", re.IGNORECASE)
 
 def table(reading: Reading, payload: Payload) -> None:
     """`| Test | Fail - GPU: 1 |`, 4.x's `| | Fail: GPU1 |`, and `| Warning | text |` rows that go on below."""
-    category, test, results = "", "", 0
+    category, test, results, ran = "", "", 0, False
     pending: list[tuple[str, str, str, tuple[str, ...], list[str]]] = []
     rows = [line.strip() for line in read_text(payload.body).splitlines() if line.lstrip().startswith(("|", "+"))]
     if len(rows) > MAX_PARTS:
@@ -181,6 +185,7 @@ def table(reading: Reading, payload: Payload) -> None:
             test = left or test
             status = result[1].lower()
             results += 1
+            ran |= status in ("pass", "fail", "warn")
             found = _gpus(result[2] or "")
             if pending and not left and pending[-1][1] == test and pending[-1][2] == status and not pending[-1][3]:
                 pending[-1] = (*pending[-1][:3], found, pending[-1][4])
@@ -194,7 +199,7 @@ def table(reading: Reading, payload: Payload) -> None:
     if not results:
         not_run(reading, _first_words(payload), payload.exit_code)
     elif not pending:
-        _unremarkable(reading, payload.exit_code, "table", results)
+        _unremarkable(reading, payload.exit_code, "table", results, ran)
 
 
 def _gpus(text: str) -> tuple[str, ...]:

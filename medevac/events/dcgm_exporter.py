@@ -49,6 +49,12 @@ MEASURED = {
     "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": ("ecc_corrected", "1"),
     "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": ("remapped_rows_uncorrectable", "1"),
     "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": ("remapped_rows_correctable", "1"),
+    "DCGM_FI_DEV_RETIRED_DBE": ("retired_pages_dbe", "1"),
+    "DCGM_FI_DEV_RETIRED_SBE": ("retired_pages_sbe", "1"),
+    "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": ("nvlink_crc_flit_errors", "1"),
+    "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": ("nvlink_crc_data_errors", "1"),
+    "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": ("nvlink_replay_errors", "1"),
+    "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": ("nvlink_recovery_errors", "1"),
 }
 FLAGS = {
     "DCGM_FI_DEV_ROW_REMAP_FAILURE": "row-remap/failure",
@@ -57,6 +63,13 @@ FLAGS = {
     "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": "ecc/volatile-dbe",
 }
 """Metrics whose every value above 0 is a fault."""
+
+CLOCK_EVENTS = {"hw_slowdown": 0x8, "sw_thermal": 0x20, "hw_thermal": 0x40, "hw_power_brake": 0x80}
+"""Reasons of `DCGM_EXP_CLOCK_EVENTS_COUNT`, with or without `_slowdown` behind them."""
+RECOVERY = {1: "reset", 2: "reboot", 3: "drain-p2p", 4: "drain-and-reset"}
+"""The driver's recommendation by its number; 0 is none."""
+BLANKS = ((2_147_483_632, 2_147_483_635), (140_737_488_355_328, 140_737_488_355_331))
+"""How DCGM prints "not there" of 32 bit and of floating point fields."""
 
 Labels = Mapping[str, str]
 
@@ -77,7 +90,9 @@ def parse(payload: Payload) -> Parsed:
             if samples > MAX_PARTS * 10:
                 raise ParseError(f"more than {MAX_PARTS * 10} samples in one payload")
             value = real(m[3])
-            if value is None or value >= UNSUPPORTED:  # NaN, infinity, or what DCGM prints for "not there"
+            if (
+                value is None or value >= UNSUPPORTED or any(low <= value <= high for low, high in BLANKS)
+            ):  # NaN, infinity, or what DCGM prints for "not there"
                 continue
             if m[1].startswith("DCGM_"):
                 _sample(reading, seen, m[1], _labels(m[2] or ""), value, line)
@@ -152,6 +167,14 @@ def _sample(reading: Reading, seen: set[str], name: str, labels: Labels, value: 
     elif name in ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"):
         for code, hardware in codes(number or 0):
             fault(code, Statement.LEVEL, None, Kind.FAULT if hardware else Kind.INFO)
+    elif name == "DCGM_EXP_CLOCK_EVENTS_COUNT":
+        reason = labels.get("clock_event", "").removesuffix("_slowdown")
+        reason = "hw_slowdown" if reason == "hw" else reason
+        for code, hardware in codes(CLOCK_EVENTS.get(reason, 0) if value > 0 else 0):
+            fault(code, Statement.LEVEL, None, Kind.FAULT if hardware else Kind.INFO)
+    elif name in ("DCGM_FI_DEV_GPU_RECOVERY_ACTION", "DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION"):
+        if action := RECOVERY.get(number or 0):
+            fault(fault_code("recovery-action", action), Statement.LEVEL, None)
     elif name == "DCGM_EXP_GPU_HEALTH_STATUS":
         _health(fault, labels, value)
     elif name in FLAGS:

@@ -31,6 +31,7 @@ from medevac.events.reading import (
 )
 
 SOURCE = "gcp"
+CLOUDEVENT_TYPES = ("google.cloud.audit.log.",)
 
 FAULTS = frozenset(("hostError",))
 PLANNED = frozenset(("terminateOnHostMaintenance", "preempted"))
@@ -133,11 +134,16 @@ def _gke(reading: Reading, attributes: Mapping[str, str], payload: str, words: s
 
 
 def _entry(reading: Reading, fields: Fields) -> None:
+    if "specversion" in fields and "data" in fields:  # Eventarc's envelope around a log entry
+        fields = fields.fields("data")
     if "protoPayload" in fields:
         _audit(reading, fields, fields.fields("protoPayload"))
-    elif "upcomingMaintenance" in fields or "upcoming_maintenance" in fields:
-        key = "upcomingMaintenance" if "upcomingMaintenance" in fields else "upcoming_maintenance"
-        _window(reading, fields.fields(key), fields, None, key, {})
+    elif "upcomingMaintenance" in fields or "upcoming_maintenance" in fields or "resourceStatus" in fields:
+        held = fields.fields("resourceStatus") if "resourceStatus" in fields else fields
+        key = "upcomingMaintenance" if "upcomingMaintenance" in held else "upcoming_maintenance"
+        name = fields.get("name")  # of an instance as Compute Engine shows it
+        if key in held:
+            _window(reading, held.fields(key), fields, str(name) if is_node_name(name) else None, key, {})
     elif "maintenance_status" in fields or "maintenanceStatus" in fields:
         _window(reading, fields, fields, None, "upcomingMaintenance", {})
     elif "textPayload" in fields or "jsonPayload" in fields:

@@ -17,6 +17,8 @@ def recognises(payload: Payload) -> bool:
     if not looks_like_json(payload) or b'"kind"' not in payload.body:
         return False
     document = peek_json(payload)
+    if document is None:  # a watch writes one object a line
+        document = peek_json(Payload(payload.body.lstrip().split(b"\n", 1)[0]))
     if not isinstance(document, dict):
         return False
     inner = document.get("object") if "object" in document else document

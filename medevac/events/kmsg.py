@@ -2,8 +2,9 @@
 
 One line of text per record (raw `/dev/kmsg`, `dmesg` with any of its prefixes, syslog, journalctl) or one JSON
 object per record (journald's export). A record counts only where it is the kernel's own: what a process wrote
-into the log under that name is no evidence. Lines of one fault become one event; its host comes from the line,
-else from the request's headers, else it is left to the transport.
+into the log under that name is no evidence, and a line out of a container's output is never acted on. Lines of one
+fault become one event; its host comes from the line, else from the request's headers, else it is left to the
+transport.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def _add(reading: Reading, burst: _Burst, payload: Payload, names: list[str]) ->
         subject=host,
         cluster=header(payload.headers, CLUSTER_HEADER),
         boot_id=boot_id,
-        actionable=not none_wanted,
+        actionable=not none_wanted and not record.container,
         severity=severity or severity_of(code),
         statement=Statement.EDGE,
         entities=entities(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pydantic import JsonValue
@@ -28,6 +28,8 @@ class Record:
     """Wall clock, only where the line gives one with its zone. Uptime is none."""
     uptime: float | None = None
     boot_id: str | None = None
+    container: bool = False
+    """Out of a container's output: whoever wrote it may be showing the kernel's log, or anything else."""
 
     @property
     def seconds(self) -> float | None:
@@ -35,7 +37,11 @@ class Record:
         return self.uptime if self.uptime is not None else self.time.timestamp() if self.time else None
 
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}m")
+_CONTAINER = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,20}(?:Z|[+-][0-9]{2}:[0-9]{2}) std(?:out|err) [FP] ")
+"""What a container runtime puts before a line of a container's output."""
 _JSON = re.compile(r"\s{0,100}(?:\{|\[\s{0,100}\{)")
+_EXPORT = re.compile(r"\s{0,100}(?:__CURSOR|__REALTIME_TIMESTAMP)=")
 _RAW = re.compile(r"([0-9]{1,5}),([0-9]{1,20}),([0-9]{1,20}),[^;]{1,40};")
 _PRIORITY = re.compile(r"<([0-9]{1,3})>(?:1 )?")
 _DECODED = re.compile(r"(kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local[0-7]) *: *[a-z]+ *: ?")
@@ -56,6 +62,9 @@ def records(text: str) -> Iterator[Record]:
     if _JSON.match(text):
         yield from _exported(text)
         return
+    if _EXPORT.match(text):
+        yield from _journal_export(text)
+        return
     lines = text.split("\n")  # not at every character that Unicode calls a line's end: a process may write those
     if len(lines) > 50 * MAX_PARTS:
         raise ParseError(f"body has {len(lines)} lines, more than the {50 * MAX_PARTS} allowed")
@@ -68,6 +77,10 @@ def records(text: str) -> Iterator[Record]:
 
 
 def of_line(line: str) -> Record:
+    if "\x1b" in line:
+        line = _COLOUR.sub("", line)
+    if m := _CONTAINER.match(line):
+        return replace(of_line(line[m.end() :]), text=line, container=True)
     rest, kernel = line.strip(), True
     host: str | None = None
     time: datetime | None = None
@@ -107,6 +120,17 @@ def _is_message(text: str) -> bool:
     return text.startswith(("NVRM:", "nvidia-", "[", "NVLink"))
 
 
+def _journal_export(text: str) -> Iterator[Record]:
+    """`journalctl -o export`: `KEY=value` lines, an empty line after each record."""
+    for i, block in enumerate(re.split(r"\n[ \t\r]*\n", text.strip()), 1):
+        if i > MAX_PARTS:
+            raise ParseError(f"body has more than the {MAX_PARTS} records allowed")
+        pairs = (line.partition("=") for line in block[: 64 * MAX_LINE].split("\n")[:200])
+        held: dict[str, JsonValue] = {key: value for key, mark, value in pairs if mark}
+        if "MESSAGE" in held:
+            yield _journal(Fields(held, f"record {i}"))
+
+
 def _exported(text: str) -> Iterator[Record]:
     """journald's JSON, one object a line (or a list of them)."""
     try:
@@ -144,4 +168,5 @@ def _journal(fields: Fields) -> Record:
         epoch(fields.get("__REALTIME_TIMESTAMP")) or inner.time,
         inner.uptime,
         f"{boot[:8]}-{boot[8:12]}-{boot[12:16]}-{boot[16:20]}-{boot[20:]}" if _BOOT.fullmatch(boot) else None,
+        inner.container or fields.get("stream") in ("stdout", "stderr"),
     )

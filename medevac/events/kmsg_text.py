@@ -27,15 +27,17 @@ class Fault:
 
 
 _ADDRESS = r"\((?:PCI:)?([0-9a-fA-F:.]{5,20})((?: [A-Za-z-]{1,8}:[0-9a-fA-F]{1,8}){0,4})\)"
-_XID = re.compile(rf"NVRM: Xid {_ADDRESS}: ([0-9]{{1,5}})(?![0-9A-Za-z.])(.*)", re.DOTALL)
-_SXID = re.compile(rf"nvidia-nvswitch([0-9]{{1,4}}): SXid {_ADDRESS}: ([0-9]{{5}})(?![0-9A-Za-z.])(.*)", re.DOTALL)
+_XID = re.compile(rf"NVRM: Xid {_ADDRESS}: {{1,4}}([0-9]{{1,5}})(?![0-9A-Za-z.])(.*)", re.DOTALL)
+_SXID = re.compile(
+    rf"nvidia-nvswitch([0-9]{{1,4}}): SXid {_ADDRESS}: {{1,4}}([0-9]{{5}})(?![0-9A-Za-z.])(.*)", re.DOTALL
+)
 _FOUL = re.compile(r"(?:NVRM: |nvidia-nvswitch[0-9]{1,4}: )S?Xid\b")
 _INSTANCE = re.compile(r"(GPU-I|GPU-CI):([0-9a-fA-F]{1,8})")
 _PID = re.compile(r"\s*pid=(?:'[^']{0,64}'|[^,]{0,64}),?")
 _NAME = re.compile(r"\s*name=([^,]{0,128}),?")
 _NVLINK5 = re.compile(
-    r"\s*([A-Z][A-Z0-9_/]{1,40}(?: Degraded)?) (Fatal|Non-?fatal|Nonfatal)\b[^(]{0,60}?"
-    r"\bLink (-?[0-9]{1,4}) ?\(((?:0x[0-9a-fA-F]{1,8}[ ,]{0,2}){1,12})\)?",
+    r"\s*([A-Z][A-Z0-9_/]{1,40}(?: Degraded)?) {1,20}(Fatal|Non-?fatal)\b[^(]{0,60}?"
+    r"\bLink {1,4}(-?[0-9]{1,4}) {0,4}\(((?:0x[0-9a-fA-F]{1,8}[ ,]{0,2}){1,12})\)?",
     re.IGNORECASE,
 )
 _ON_LINK = re.compile(r"\blink (-?[0-9]{1,4})\b", re.IGNORECASE)

@@ -14,11 +14,20 @@ from medevac.events.reading import MAX_PARTS, Reading, entities, fault_code, ib,
 
 SOURCE = "nhc"
 
-_HOST = re.compile(r"\s*(?P<host>[^\s|]{1,253})\s*\|\s*(?P<rest>.*)")
+_HOST = re.compile(
+    r"(?P<host>[^\s|]{1,253})\s*\|\s*(?P<rest>.*)"
+    r"|(?P<pdsh>[A-Za-z0-9][A-Za-z0-9._-]{0,252}):\s+(?P<said>(?:ERROR|WARNING)\s*:.*)"
+    r"|(?:[A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8}|[0-9]{4}-\S{5,40}) (?P<logged>\S{1,253}) "
+    r"nhc(?:\[[0-9]{1,10}\])?: (?P<line>.*)"
+)
+"""Whose line it is: before a bar, as pdsh writes it, or in syslog."""
+_REASON = re.compile(r"NHC\s*:\s+(?P<check>check_[a-z0-9_]{1,60})\s*:\s*(?P<words>.{0,4000})")
+"""As NHC hands it to the scheduler for a reason."""
 _LINE = re.compile(r"(?P<level>ERROR|WARNING|WARN|INFO|DEBUG|OK)\s*:?\s+(?:nhc\s*:\s*)?(?P<words>.{1,4000})", re.I)
 _FAILED = re.compile(r"Health check failed:\s*(?P<check>[A-Za-z][A-Za-z0-9_-]{1,60})\s*:\s*(?P<words>.{0,4000})", re.I)
 _CONFIG = re.compile(r"(?P<check>check_[a-z0-9_]{1,60})\s*:\s*(?P<words>.{0,4000})")
 _IB = re.compile(r"\b((?:mlx|ib|hfi|bnxt|irdma)[a-z0-9_]{0,28}?[0-9])(?::([0-9]{1,3}))?\b")
+_PASSED = re.compile(r"Node Health Check completed successfully")
 _NOT_RUN = re.compile(r"no results reported|watchdog|timed? ?out|unable to|not found|already running", re.I)
 
 
@@ -46,13 +55,30 @@ def parse(payload: Payload) -> Parsed:
 
 def recognises(payload: Payload) -> bool:
     head = payload.body[:20_000]
-    return re.search(rb"nhc\s*:\s+Health check failed:|\| ERROR: No results reported", head) is not None
+    return (
+        re.search(
+            rb"(?:nhc|NHC|nhc\[[0-9]+\])\s*:\s+(?:Health check failed:|check_)|\| ERROR: No results reported"
+            rb"|terminating NHC|Node Health Check",
+            head,
+        )
+        is not None
+    )
 
 
 def _line(reading: Reading, line: str) -> bool:
     subject = None
     if m := _HOST.fullmatch(line):
-        subject, line = node_name(m["host"]), m["rest"]
+        subject = node_name(m["host"] or m["pdsh"] or m["logged"])
+        line = m["rest"] or m["said"] or m["line"] or ""
+    if told := _REASON.match(line) or _FAILED.match(line):
+        _failure(reading, subject, told["check"].lower(), told["words"].strip(), line)
+        return True
+    if "watchdog timer" in line and "terminating NHC" in line:
+        _not_run(reading, subject, "nhc/timeout", line)
+        return True
+    if _PASSED.search(line):
+        reading.add(Kind.CHECK, "diag/nhc/pass", part=line, key=(subject, "run"), subject=subject, summary=line)
+        return True
     m = _LINE.search(line)
     if m is None:
         return False

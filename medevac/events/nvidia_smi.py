@@ -28,7 +28,7 @@ EXIT_CODES = {
     15: ("gpu-lost", Severity.CRITICAL),
     18: ("nvidia-smi/version-mismatch", None),
 }
-_PCI = r"(?:GPU)?\s?((?:[0-9a-f]{4,8}:)[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+_PCI = r"(?:GPU)?(?:[0-9]{1,3}: )?\s?((?:[0-9a-f]{4,8}:)[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
 _WORDS = (
     (re.compile(rf"unable to determine the device handle for (?:gpu)?\s?{_PCI}", re.I), "gpu-lost", Severity.CRITICAL),
     (re.compile(rf"{_PCI}:? (?:is lost|has fallen off)", re.I), "gpu-lost", Severity.CRITICAL),
@@ -42,6 +42,8 @@ _WORDS = (
 )
 
 
+_LISTED = re.compile(r"GPU [0-9]{1,3}: [^\n]{1,120}\(UUID: GPU-")
+"""`nvidia-smi -L`: which GPUs there are, and nothing about their health."""
 _ROW = re.compile(
     r"^\| {1,6}(?P<index>[0-9]{1,3}) [^|\n]{1,80}\| {0,20}(?P<bus>[0-9A-Fa-f:.]{7,16}) [^|\n]{1,20}"
     r"\| {0,40}(?P<ecc>\S{1,20}) {0,40}\|",
@@ -70,7 +72,10 @@ def parse(payload: Payload) -> Parsed:
         gpus = _from_table(text)
     elif re.search(r"^ *[A-Za-z][A-Za-z0-9 ./()-]{1,60} : ", text, re.MULTILINE) or "ECC Errors" in text:
         gpus = _from_text(text)
-    elif reading.events:
+    elif reading.events or _LISTED.match(stripped):
+        gpus = []
+    elif payload.exit_code not in (None, 0):
+        _not_run(reading, text, payload.exit_code)
         gpus = []
     else:
         raise ParseError("neither XML, `-q` text, CSV with a header nor a failure of nvidia-smi")
@@ -84,6 +89,9 @@ def recognises(payload: Payload) -> bool:
     start = body.lstrip(b"\xef\xbb\xbf \t\r\n")[:400]
     if start.startswith(b"<"):
         return b"<nvidia_smi_log" in body
+    words = start.decode("utf-8", "replace")
+    if any(pattern.search(words) for pattern, _, _ in _WORDS) and not words.startswith(("{", "[")):
+        return True
     if (
         b"NVSMI LOG" in start
         or b"Unable to determine the device handle for" in start
@@ -101,6 +109,8 @@ def _failure(reading: Reading, text: str, exit_code: int | None) -> None:
     found: dict[str | None, tuple[str, Severity | None, str]] = {}
     for line in text.splitlines()[:2_000] if not text.lstrip().startswith("<") else ():
         for pattern, code, severity in _WORDS:
+            if line.startswith("|"):  # a cell of the table, which names its GPU
+                break
             if m := pattern.search(line[:1_000]):
                 device = pci(m[1]) if pattern.groups else None
                 found.setdefault(device, (code, severity, line))
@@ -108,10 +118,9 @@ def _failure(reading: Reading, text: str, exit_code: int | None) -> None:
     if not found and meant is not None:
         found[None] = (*meant, text[:400])
     elif not found and exit_code not in (None, 0) and not text.strip():
-        reading.add(
-            Kind.CHECK, "check/timeout" if exit_code in (124, 137) else "check/error", part=text,
-            key=("nvidia-smi", "not-run"), summary="nvidia-smi printed nothing", detail={"exit_code": exit_code},
-        )  # fmt: skip
+        _not_run(reading, text, exit_code)
+    if len(found) > 1:
+        found = {device: said for device, said in found.items() if device or said[0] != "device-count/none"}
     for device, (code, severity, line) in found.items():
         if meant is not None:
             code, severity = meant
@@ -119,6 +128,15 @@ def _failure(reading: Reading, text: str, exit_code: int | None) -> None:
             Kind.FAULT, code, part=line, key=(code, device), severity=severity, entities=entities(device),
             summary=one_line(line) or f"nvidia-smi exit code {exit_code}", detail={"exit_code": exit_code},
         )  # fmt: skip
+
+
+def _not_run(reading: Reading, text: str, exit_code: int | None) -> None:
+    """Neither healthy nor broken."""
+    reading.add(
+        Kind.CHECK, "check/timeout" if exit_code in (124, 137) else "check/error", part=text,
+        key=("nvidia-smi", "not-run"), summary=one_line(text) or "nvidia-smi printed nothing",
+        detail={"exit_code": exit_code},
+    )  # fmt: skip
 
 
 def _from_xml(text: str) -> list[Gpu]:
@@ -175,8 +193,9 @@ def _from_table(text: str) -> list[Gpu]:
             gpus.append(Gpu(names=[gpu(m["index"]), pci(m["bus"])], facts=facts))
         elif line.startswith("| Processes"):
             break
-        if "ERR!" in line and gpus:
-            gpus[-1].facts.append(("table", "ERR!"))
+        for word in ("GPU is lost", "ERR!") if gpus else ():
+            if word in line:
+                gpus[-1].facts.append(("table", word))
     return gpus
 
 

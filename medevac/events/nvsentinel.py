@@ -40,7 +40,9 @@ from medevac.faults.catalogue import lookup
 SOURCE = "nvsentinel"
 CLOUDEVENT_TYPES = ("com.nvidia.nvsentinel.",)
 TYPE = "com.nvidia.nvsentinel.health.v1"
-MAY_ACT = frozenset({"EXECUTE_REMEDIATION", "UNSPECIFIED", "PROCESSING_STRATEGY_UNSPECIFIED", ""})
+MAY_ACT = frozenset({"EXECUTE_REMEDIATION", "UNSPECIFIED", "PROCESSING_STRATEGY_UNSPECIFIED", "", "0", "1"})
+"""The strategy by its name, or by its number in the protocol's enumeration."""
+_PORT = re.compile(r"(?P<device>[a-z][a-z0-9_]{1,30}?)_port(?P<port>[0-9]{1,3})|(?P<number>[0-9]{1,3})")
 _CODE = re.compile(r"(?:(S?XID)[ _:-]?)?([0-9]{1,5})(?:\.[A-Za-z0-9_.]{1,60})?", re.IGNORECASE)
 _DCGM = re.compile(r"DCGM_FR_[A-Z0-9_]{1,80}")
 
@@ -98,7 +100,7 @@ def _event(reading: Reading, envelope: cloudevents.Envelope) -> None:
         actionable=strategy in MAY_ACT and not skipped,
         severity=None if healthy else Severity.CRITICAL if fatal else Severity.WARNING,
         statement=Statement.LEVEL,
-        entities=entities(*(_entity(kind, value) for kind, value in impacted)),
+        entities=_entities(impacted),
         starts_at=None if healthy else when,
         ends_at=when if healthy else None,
         summary=health.text("message", "") or f"{check} on {node}",
@@ -160,8 +162,24 @@ def _impacted(health: Fields) -> list[tuple[str, str]]:
     return found
 
 
+def _entities(impacted: list[tuple[str, str]]) -> tuple[str, ...]:
+    """A port stands as its device's: `NIC mlx5_0` with `NICPort 1`, or `NICPort mlx5_0_port1`."""
+    nics = [value for kind, value in impacted if _space(kind) in _NICS]
+    ports = [m for kind, value in impacted if _space(kind) == "NICPORT" and (m := _PORT.fullmatch(value))]
+    named = [ib(m["device"] or nics[0], m["port"] or m["number"]) for m in ports if m["device"] or len(nics) == 1]
+    rest = [(kind, value) for kind, value in impacted if not (named and _space(kind) in _NICS)]
+    return entities(*(_entity(kind, value) for kind, value in rest), *named)
+
+
+_NICS = ("NIC", "IB", "INFINIBAND", "HCA")
+
+
+def _space(kind: str) -> str:
+    return kind.upper().replace("-", "_").replace(" ", "_")
+
+
 def _entity(kind: str, value: str) -> str | None:
-    space = kind.upper().replace("-", "_").replace(" ", "_")
+    space = _space(kind)
     if space in ("GPU", "GPU_ID", "GPU_INDEX"):
         return gpu(value) or gpu_uuid(value) or pci(value)
     if space in ("PCI", "PCI_BUS_ID", "PCI_ADDRESS"):
@@ -172,7 +190,7 @@ def _entity(kind: str, value: str) -> str | None:
         return nvlink(value)
     if space == "NVSWITCH":
         return nvswitch(value) or pci(value)
-    if space in ("NIC", "IB", "INFINIBAND", "HCA"):
+    if space in _NICS:
         return ib(value)
     if space in ("GPU_SERIAL", "SERIAL"):
         return gpu_serial(value)

@@ -5,13 +5,27 @@ The instance of a maintenance is `additionalDetails.instanceId`; `resourceId` is
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 
 from medevac.events.event import Kind, Statement
+from medevac.events.freetext import alert_code, severity_of
 from medevac.events.parsing import Parsed, ParseError, Payload
-from medevac.events.reading import Fields, Reading, fault_code, instant, peek_json, quote, read_json
+from medevac.events.reading import (
+    Fields,
+    Reading,
+    epoch,
+    fault_code,
+    instant,
+    peek_json,
+    quote,
+    read_json,
+    severity_word,
+)
 
 SOURCE = "oci"
+CLOUDEVENT_TYPES = ("com.oraclecloud.",)
 
 _INSTANCE = re.compile(r"ocid1\.instance\.[a-z0-9]{1,20}\.[a-z0-9-]{0,40}\.[a-z0-9]{4,120}")
 CONFIRMATION_URL = re.compile(r"https://[a-z0-9.-]{1,80}\.oraclecloud\.com/[!-~]{0,2000}")
@@ -30,7 +44,11 @@ def parse(payload: Payload) -> Parsed:
     items = Fields({"body": document}).list("body") if isinstance(document, list) else [document]
     for i, item in enumerate(items, 1):
         with reading.part(f"event {i}"):
-            _event(reading, Fields.of(item))
+            fields = _named(Fields.of(item))
+            if "alarmMetaData" in fields:
+                _alarm(reading, fields)
+            else:
+                _event(reading, fields)
     if len(reading.refused) == len(items) and items:
         raise ParseError(reading.refused[0].reason)
     return reading.parsed()
@@ -41,8 +59,26 @@ def recognises(payload: Payload) -> bool:
         return True
     document = peek_json(payload)
     first = document[0] if isinstance(document, list) and document else document
-    kind = first.get("eventType") if isinstance(first, dict) else None
+    if not isinstance(first, dict):
+        return False
+    if "alarmMetaData" in first and "dedupeKey" in first:
+        return True
+    kind = first.get("eventType")
     return isinstance(kind, str) and kind.startswith("com.oraclecloud.")
+
+
+def _named(fields: Fields) -> Fields:
+    """With the keys of CloudEvents 0.1; Streaming carries each event in base64, beside its offset."""
+    if "value" in fields and "partition" in fields:
+        try:
+            raw = base64.b64decode(fields.text("value").encode(), validate=True)
+        except (binascii.Error, ValueError):
+            raise ParseError("field value is not valid base64") from None
+        fields = Fields.of(read_json(raw, "value"), "value")
+    newer = {"type": "eventType", "id": "eventID", "time": "eventTime"}
+    if "eventType" in fields or "specversion" not in fields:
+        return fields
+    return Fields({newer.get(k, k): v for k, v in fields.value.items()}, fields.where)
 
 
 def _confirmation(reading: Reading, url: str) -> None:
@@ -52,6 +88,29 @@ def _confirmation(reading: Reading, url: str) -> None:
         Kind.HANDSHAKE, "oci/subscription-confirmation", part=url, key=("confirmation", url), actionable=False,
         summary="Notifications asks to confirm the subscription", detail={"subscribe_url": url},
     )  # fmt: skip
+
+
+def _alarm(reading: Reading, fields: Fields) -> None:
+    """A Monitoring alarm as Notifications sends it: one statement for each resource among its dimensions."""
+    title, when = fields.text("title"), epoch(fields.get("timestampEpochMillis"))
+    words = fields.text("body", "")
+    code = alert_code(title, words)
+    for i, item in enumerate(fields.list("alarmMetaData"), 1):
+        held = Fields.of(item, f"alarmMetaData {i}")
+        status, alarm = held.text("status"), held.scalar("id")
+        if status not in ("FIRING", "OK"):  # RESET: of its repeats, not of what it watches
+            continue
+        firing = status == "FIRING"
+        found = [Fields.of(d, "dimensions").maybe_text("resourceId") for d in held.list("dimensions", ())]
+        instances = [i for i in dict.fromkeys(found) if i and _INSTANCE.fullmatch(i)]
+        for subject in instances or (None,):
+            reading.add(
+                Kind.FAULT if firing else Kind.RECOVERED, code, part=[dict(fields.value), subject],
+                key=("alarm", alarm, subject), subject=subject, actionable=subject is not None,
+                severity=severity_word(held.get("severity")) or severity_of(code), statement=Statement.LEVEL,
+                starts_at=when if firing else None, ends_at=None if firing else when, summary=f"{title}: {words}",
+                detail={"alarm": alarm, "type": fields.maybe_text("type")},
+            )  # fmt: skip
 
 
 def _event(reading: Reading, fields: Fields) -> None:

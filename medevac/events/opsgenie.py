@@ -6,7 +6,7 @@ from medevac.events.event import Kind, Statement
 from medevac.events.freetext import severity_of
 from medevac.events.paging import code_of, gpu_of, machine_in_title, machine_of, marker_of
 from medevac.events.parsing import Parsed, Payload
-from medevac.events.reading import Fields, Reading, entities, epoch, join_key, peek_json, read_json
+from medevac.events.reading import Fields, Reading, entities, epoch, instant, join_key, peek_json, read_json
 
 SOURCE = "opsgenie"
 
@@ -27,19 +27,19 @@ def parse(payload: Payload) -> Parsed:
     description = alert.text("description", "")
     code = code_of(title or alias, {**tagged, **details}, description)
     kind = Kind.FAULT if action == "Create" else Kind.RECOVERED if action in OVER else Kind.INFO
-    updated = epoch(alert.get("updatedAt"))
+    updated = epoch(alert.get("updatedAt")) or instant(alert.get("updatedAt"))
     reading.add(
         kind,
         code,
         part=fields.value,
         key=("alert", number),
         id=join_key("alert", number, action, alert.scalar("updatedAt")),
-        subject=machine_of(details) or machine_of(tagged, alert.get("entity")) or machine_in_title(title),
-        actionable=kind is not Kind.INFO,
+        subject=(subject := machine_of(details) or machine_of(tagged, alert.get("entity")) or machine_in_title(title)),
+        actionable=kind is not Kind.INFO and subject is not None,
         statement=Statement.LEVEL,
         severity=severity_of(code),
         entities=entities(gpu_of({**tagged, **details})),
-        starts_at=epoch(alert.get("createdAt")),
+        starts_at=epoch(alert.get("createdAt")) or instant(alert.get("createdAt")),
         ends_at=updated if kind is Kind.RECOVERED else None,
         marker=marker_of(alias, title),
         summary=title,

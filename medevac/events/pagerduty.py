@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from medevac.events.event import EvidenceRef, Kind, Statement
 from medevac.events.freetext import severity_of
-from medevac.events.paging import code_of, gpu_of, machine_in_title, machine_of, marker_of
+from medevac.events.paging import code_of, gpu_of, machine_in_key, machine_in_title, machine_of, marker_of
 from medevac.events.parsing import Parsed, ParseError, Payload
 from medevac.events.reading import (
     Fields,
@@ -86,8 +86,8 @@ def _webhook(reading: Reading, event: Fields) -> None:
         part=event.value,
         key=("incident", incident.maybe_text("id") or number),
         id=number,
-        subject=machine_in_title(title),
-        actionable=kind is not Kind.INFO,
+        subject=(subject := machine_in_title(title) or machine_in_key(key)),
+        actionable=kind is not Kind.INFO and subject is not None,
         statement=Statement.LEVEL,
         severity=severity_of(code),
         starts_at=instant(incident.get("created_at")) or at,
@@ -124,8 +124,13 @@ def _event(reading: Reading, fields: Fields) -> None:
         part={k: v for k, v in fields.value.items() if k != "routing_key"},
         key=("event", key),
         id=join_key("event", key, action, str(body.get("timestamp") or "")) if "timestamp" in body else None,
-        subject=machine_of({}, body.get("source")) or machine_of(details) or machine_in_title(title),
-        actionable=kind is not Kind.INFO,
+        subject=(
+            subject := machine_of({}, body.get("source"))
+            or machine_of(details)
+            or machine_in_title(title)
+            or machine_in_key(key)
+        ),
+        actionable=kind is not Kind.INFO and subject is not None,
         statement=Statement.LEVEL,
         severity=severity_word(body.get("severity")) or severity_of(code),
         entities=entities(gpu_of(details, component), gpu_uuid(details.get("uuid")), pci(named)),

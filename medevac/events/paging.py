@@ -36,6 +36,13 @@ def machine_in_title(title: str) -> str | None:
     return node_after_on(title)
 
 
+def machine_in_key(key: str) -> str | None:
+    """`gpu-node-07` of the key `gpu-node-07/xid79`: the part before the slash, where it has digits and letters."""
+    name, slash, rest = key.partition("/")
+    named = slash and rest and any(c.isdigit() for c in name) and any(c.isalpha() for c in name)
+    return name if named and is_node_name(name) and not _OWN.search(key[:300]) else None
+
+
 def gpu_of(details: Mapping[str, object], *texts: str | None) -> str | None:
     """A field `gpu`, else the index glued to the word in a short text such as `gpu4`."""
     if found := gpu(details.get("gpu")):

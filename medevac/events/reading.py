@@ -239,4 +239,6 @@ class Reading:
         self.refused.append(Refusal(where, one_line(reason)))
 
     def parsed(self) -> Parsed:
-        return Parsed(tuple(self.events), tuple(self.refused), self.truncated)
+        """The same part twice in one payload is one statement."""
+        said = {(e.id, e.digest, e.kind, e.fault, e.subject, e.entities): e for e in reversed(self.events)}
+        return Parsed(tuple(reversed(said.values())), tuple(self.refused), self.truncated)

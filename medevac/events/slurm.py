@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from medevac.events.event import Kind, Severity, Statement
+from medevac.events.freetext import severity_of
 from medevac.events.hostlist import expand
 from medevac.events.parsing import Parsed, ParseError, Payload
 from medevac.events.reading import (
@@ -42,6 +43,8 @@ _LOG_PREFIX = re.compile(
 _SCONTROL = re.compile(r"\bNodeName=(?P<name>\S{1,253})")
 _FIELD = re.compile(r"(?<!\S)(State|Reason|BootTime|SlurmdStartTime)=")
 _TRIGGER = re.compile(r"(down|drained|fail|up|idle)\s+([A-Za-z0-9]\S{0,4000})\s*")
+_ARGV = re.compile(r"(?:\S{0,200}/\S{1,100}\s+)?([A-Za-z][A-Za-z0-9._-]{0,60}(?:[0-9]|\[[0-9,-]{1,2000}\])\S{0,4000})")
+"""What strigger calls its program with: the nodes, and not why."""
 
 
 def parse(payload: Payload) -> Parsed:
@@ -67,10 +70,10 @@ def recognises(payload: Payload) -> bool:
     if re.match(r"\s*REASON\s+USER\s+TIMESTAMP\s+NODELIST|\s*NodeName=", text) or "slurmctld" in text:
         return True
     lines = [line for line in text.splitlines() if line.strip()][:5]
-    return bool(lines) and all(
-        _SINFO.search(_spaced(line)) or any(p.fullmatch(_unprefixed(line)[0]) for p, _, _ in LOG_LINES)
-        for line in lines
-    )
+    said = [any(p.fullmatch(_unprefixed(line)[0]) for p, _, _ in LOG_LINES) for line in lines]
+    if any(said) and all(_unprefixed(line)[1] for line in lines):  # its log, among whose lines some say something
+        return True
+    return bool(lines) and all(told or _SINFO.search(_spaced(line)) for told, line in zip(said, lines, strict=True))
 
 
 def _spaced(line: str) -> str:
@@ -96,7 +99,7 @@ def _say(
             kind, code, part=[part, node], key=key.format(node),
             series=f"{node}|slurm" if kind is Kind.FAULT else None,
             subject=node, statement=statement, starts_at=starts_at,
-            severity=Severity.CRITICAL if code.endswith("/fail") else None,
+            severity=Severity.CRITICAL if code.endswith("/fail") else severity_of(code),
             marker="drain" if OWN.search(reason) else None, summary=one_line(reason or part),
             detail={"reason": reason or None, "set_by": user, "state": state, "boot_time": epoch(boot)},
         )  # fmt: skip
@@ -127,7 +130,9 @@ def _text(reading: Reading, text: str) -> None:
             known += _line(reading, line)
         if len(reading.refused) > MAX_REFUSED:
             raise ParseError(f"more than {MAX_REFUSED} lines can't be read; is this Slurm's?")
-    if not known and not reading.refused:
+    if not known and not reading.refused and (m := _ARGV.fullmatch(text.strip()[:MAX_REASON])):
+        _say(reading, expand(m[1]), "slurm/trigger", Kind.FAULT, text.strip(), Statement.EDGE)
+    elif not known and not reading.refused:
         raise ParseError("neither `sinfo -R`, `scontrol show node` nor a line of slurmctld's that says something")
 
 
@@ -137,7 +142,8 @@ def _line(reading: Reading, line: str) -> bool:
         if m := pattern.fullmatch(message):
             named = m.groupdict()
             reason = named.get("reason") or ""
-            found = reason_code(reason, None)[0] if code is None else code
+            found, said = reason_code(reason, None) if code is None else (code, kind)
+            kind = said if said is Kind.LIFECYCLE else kind
             when = named.get("boot") or time
             _say(reading, expand(m["nodes"]), found, kind, message, Statement.EDGE, when=when, reason=reason,
                  boot=named.get("boot"))  # fmt: skip

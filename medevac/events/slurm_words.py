@@ -21,9 +21,12 @@ _REASONS = (
     (re.compile(r"gres/gpu count|gpu count (?:reported )?(?:is )?lower|fewer gpus", re.I), "device-count/short"),
     (re.compile(r"prolog", re.I), "slurm/prolog-failed"),
     (re.compile(r"epilog", re.I), "slurm/epilog-failed"),
-    (re.compile(r"low (?:real)?memory|low tmpdisk|low socket", re.I), "slurm/low-resources"),
+    (re.compile(r"low (?:real_?)?memory|low tmp_?disk|low socket", re.I), "slurm/low-resources"),
     (re.compile(r"batch job complete failure|duplicate jobid|launch failure", re.I), "slurm/launch-failed"),
 )
+
+_PLANNED = re.compile(r"\s*reboot (?:asap|requested|issued|complete)", re.IGNORECASE)
+"""What `scontrol reboot` writes."""
 
 _LIST = r"(?P<nodes>[A-Za-z0-9]\S{0,4000}?)"
 LOG_LINES: tuple[tuple[re.Pattern[str], str | None, Kind], ...] = (
@@ -42,7 +45,12 @@ LOG_LINES: tuple[tuple[re.Pattern[str], str | None, Kind], ...] = (
      "slurm/down", Kind.FAULT),
     (re.compile(rf"(?:update_node|drain_nodes): node {_LIST} state set to DRAIN\S{{0,40}}"),
      "slurm/drain", Kind.LIFECYCLE),
-    (re.compile(rf"update_node: node {_LIST} state set to (?:IDLE|RESUME)\S{{0,40}}"), "slurm/drain", Kind.RECOVERED),
+    (re.compile(rf"update_node: node {_LIST} state set to (?:IDLE|RESUME|UNDRAIN)\S{{0,40}}"),
+     "slurm/drain", Kind.RECOVERED),
+    (re.compile(rf"Node {_LIST} has (?P<reason>low (?:real_memory|tmp_disk|socket\S{{0,20}}) .{{0,200}})"),
+     None, Kind.FAULT),
+    (re.compile(rf"slurmd error running JobId=\S{{1,40}} on node\(s\)={_LIST}: (?P<reason>Kill task failed.{{0,200}})"),
+     None, Kind.FAULT),
     (re.compile(rf"(?:Prolog|prolog).{{0,100}} on node {_LIST}"), "slurm/prolog-failed", Kind.FAULT),
     (re.compile(rf"(?:Epilog|epilog).{{0,100}} on node {_LIST}"), "slurm/epilog-failed", Kind.FAULT),
 )  # fmt: skip
@@ -58,6 +66,8 @@ def reason_code(reason: str, user: str | None) -> tuple[str, Kind]:
     for pattern, code in _REASONS:
         if pattern.search(reason):
             return code, Kind.FAULT
+    if _PLANNED.match(reason):
+        return "slurm/drain", Kind.LIFECYCLE
     return "slurm/drain", Kind.FAULT if _by_daemon(user) and not OWN.search(reason) else Kind.LIFECYCLE
 
 

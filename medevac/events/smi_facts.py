@@ -75,6 +75,8 @@ def judge(reading: Reading, named: tuple[str, ...], facts: Sequence[tuple[str, s
             found.setdefault(fault_code("recovery-action", action), (f"{path}: {value}", Kind.FAULT))
         elif path.startswith("temperature."):
             _measure(reading, named, path, value)
+    if "gpu-lost" in found:
+        found.pop("nvidia-smi/unreadable", None)
     for code, hardware in codes(mask):
         found[code] = (f"clocks are held back: {code}", Kind.FAULT if hardware else Kind.INFO)
     for code, (words, kind) in found.items():

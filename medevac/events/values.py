@@ -126,7 +126,8 @@ def nvlink(value: object) -> str | None:
 
 
 def nvswitch(value: object) -> str | None:
-    return _index("nvswitch", value, 4_096)
+    """Of a number, or of the name that DCGM's exporter gives it, `nvswitch0`."""
+    return _index("nvswitch", value.removeprefix("nvswitch") if isinstance(value, str) else value, 4_096)
 
 
 def mig_gi(value: object) -> str | None:

@@ -68,7 +68,7 @@ def test_every_envelope_holds_the_same_event(body: Any) -> None:
 
 
 def test_a_bad_message_is_refused_alone() -> None:
-    found = parsed("aws", sqs(SPOT, '{"cut', SPOT, "plain words"))
+    found = parsed("aws", sqs(SPOT, '{"cut', {**SPOT, "id": "ev-2"}, "plain words"))
     assert len(found.events) == 2
     assert [r.where for r in found.refused] == ["Messages 2"]
 
