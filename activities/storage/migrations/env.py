@@ -7,6 +7,7 @@ from typing import Any, Literal
 from alembic import context
 from alembic.autogenerate.api import AutogenContext
 
+from activities.storage import machine_tables, order_tables  # noqa: F401  (they enter the metadata)
 from activities.storage.tables import Json, Moment, Words, metadata
 
 PLAIN = {

@@ -11,6 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from activities.ports import Unreadable
+from activities.storage import machine_tables, order_tables  # noqa: F401  (they enter the metadata)
 from activities.storage.database import Database, SchemaError
 from activities.storage.ledger import Ledger
 from activities.storage.tables import metadata, notes
