@@ -32,7 +32,9 @@ class Means:
     def capabilities(self, node: Node) -> frozenset[Capability]:
         """What can be done to the machine by any of them. Raises `Unreadable`."""
         outside = self.provider.capabilities(node) if self.provider else frozenset()
-        return outside | (self.cluster.node_capabilities(node) if self.cluster else frozenset())
+        can = outside | (self.cluster.node_capabilities(node) if self.cluster else frozenset())
+        # Replacing is asking for a machine and ending this one: who can't do both replaces nothing.
+        return can if Capability.TERMINATE in can else can - {Capability.REPLACE}
 
     def by(self, verb: Verb, node: Node, key: StepKey) -> Provider:
         """From outside where that can be: it also works on a node that hangs. Raises `NotConfigured`."""
