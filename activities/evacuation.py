@@ -224,7 +224,8 @@ class _Evacuation:
         self.next_try[pod.uid] = time.monotonic() + wait_s * random.uniform(1.0, 1.3)  # noqa: S311 - jitter
 
     def _emptied(self) -> StepResult:
-        if self.sent:
+        self.gangs.never_left_stopped()
+        if self.sent or self.gangs.requeued:
             return self.end(Outcome.DONE, f"{len(self.sent)} pods evicted and terminated")
         return self.end(Outcome.ALREADY, "nothing was left to evict")
 

@@ -24,6 +24,7 @@ class Gangs:
     """Stopped, and not yet started again, by name."""
     said: dict[str, str] = field(default_factory=dict)
     """How each gang comes back, or who has to see to it."""
+    requeued: set[str] = field(default_factory=set)
     failures: dict[str, int] = field(default_factory=dict)
 
     def take_up(self, names: Iterable[str]) -> None:
@@ -58,6 +59,7 @@ class Gangs:
         except (NotSent, Unreadable) as error:
             # The node still names them: the next attempt starts them, and so does the lifting of the mark.
             failed = [f"not started again yet: {redact(str(error), 200)}"]
+        self.requeued |= set() if failed else set(self.ending)
         for name in self.ending:
             self.said[name] = "; ".join(failed) or "started anew before all its pods had ended"
         self.ending.clear()
@@ -76,4 +78,6 @@ class Gangs:
             self.ending[work.name] = work
             return
         self.ending.pop(work.name, None)
+        if answer.state is Requeue.DONE:
+            self.requeued.add(work.name)
         self.said[work.name] = redact(answer.why, 200)

@@ -48,8 +48,6 @@ def step(client: Client, owners: Owners, workload: Workload, node: str, incident
     if not found:
         return Requeued(state=Requeue.LEFT, why="none of its pods is on the node any more")
     root = found[0][1]
-    if root.thing is not None and notes(root.thing).get(REQUEUED_BY) == incident:
-        return Requeued(state=Requeue.LEFT, why="it was started anew for this incident already")
     switch = _switch(client, root, [pod for pod, _ in found])
     if isinstance(switch, Left):
         return Requeued(state=Requeue.LEFT, why=switch.why)
@@ -134,6 +132,8 @@ def _throw(client: Client, switch: Switch, incident: str, *, stop: bool) -> str:
         if thing is None:
             return "it is gone" if stop else ""
         by, stopped = labels(thing).get(STOPPED_BY), switch.stopped(thing)
+        if stop and notes(thing).get(REQUEUED_BY) == incident:
+            return "it was started anew for this incident already"
         if stop and stopped:
             return "" if by == incident else f"it was stopped by {by or 'someone'}, who starts it again"
         if not stop and by != incident:
