@@ -84,6 +84,7 @@ async def run_gateway(settings: Settings) -> int:
     draining.cancel()
     with suppress(asyncio.CancelledError):
         await draining
+    await services.intake.close()
     services.threads.close()
     if stop.is_set():
         return 0

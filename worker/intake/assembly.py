@@ -72,5 +72,6 @@ async def run_until_stopped(settings: Settings, parts: Parts, loops: Sequence[Lo
     server.should_exit = True
     helpers[1].cancel()
     await asyncio.gather(*helpers, stopping, return_exceptions=True)
+    await parts.intake.close()
     parts.threads.close()
     return 1 if failed else 0
