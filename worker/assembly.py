@@ -34,6 +34,7 @@ from activities.verification import VerificationActivities
 from worker.engine import TemporalEngine
 from worker.installation import Installation
 from worker.meanwhile import Meanwhile
+from worker.orphans import OrphanMarks
 from worker.settings import Settings
 from worker.stores import Stores
 from worker.sweep import Sweep
@@ -63,6 +64,7 @@ def assemble(settings: Settings, installation: Installation, client: Client) -> 
     registry, stores = installation.registry, installation.stores
     bounded, threads = Bounded(), Threads(4)
     folding = Folding(stores.ledger, bounded)
+    engine = TemporalEngine(client, TIMINGS[settings.timing], settings.signal_timeout_s)
     return Assembly(
         implementations=implementations(
             registry, stores, client, asyncio.get_running_loop(), bounded, folding, public_keys(installation.config)
@@ -70,12 +72,13 @@ def assemble(settings: Settings, installation: Installation, client: Client) -> 
         interceptors=[LedgerInterceptor(stores.ledger, bounded)],
         sweep=Sweep(
             stores,
-            TemporalEngine(client, TIMINGS[settings.timing], settings.signal_timeout_s),
+            engine,
             registry.chat,
             folding,
             Meanwhile(registry, stores.ledger),
             threads,
             settings.sweep_s,
+            marks=OrphanMarks(registry, stores, engine, threads),
         ),
         version=version("medevac"),
         _close=(bounded.close, threads.close, stores.database.close),

@@ -22,6 +22,7 @@ from medevac.incident import IncidentView, Line, State, StepKey
 from worker import metrics
 from worker.engine import Engine, NotRunning, Unavailable
 from worker.meanwhile import WAITS_FOR_PEOPLE, Meanwhile
+from worker.orphans import OrphanMarks
 from worker.stores import Stores
 from worker.threads import Threads
 
@@ -62,6 +63,7 @@ class Sweep:
         threads: Threads,
         every_s: float,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        marks: OrphanMarks | None = None,
     ) -> None:
         self._stores = stores
         self._engine = engine
@@ -71,6 +73,7 @@ class Sweep:
         self._threads = threads
         self._every_s = every_s
         self._now = now
+        self._marks = marks
         self._count = 0
 
     async def run(self) -> None:
@@ -110,6 +113,9 @@ class Sweep:
         await self._look_at_waiting(opened, now)
         await self._close_orphans([view for view in suspects if now - view.updated_at > YOUNG], opened)
         await self._reap(now)
+        if self._marks is not None and self._count % ALL_EVERY == 0:
+            for key, text in await self._marks.reconcile(now):
+                await self._page(key, text)
         if self._count % ALL_EVERY == 0:
             await self._threads.run(self._stores.ledger.forget_events, now - KEEP_EVENTS)
             await self._threads.run(self._stores.dead_letters.forget, now - KEEP_EVENTS)

@@ -147,26 +147,43 @@ def confirm(incident: Incident, reason: Reason = "") -> None:
 
 
 def adopt(
-    node: Annotated[str | None, typer.Option(help="Node to take over, CLUSTER/NODE. Without: lists them.")] = None,
+    node: Annotated[str | None, typer.Option(help="One node, CLUSTER/NODE.")] = None,
+    by: Annotated[str | None, typer.Option(help="Those that this one took out of service: NVSentinel, alice.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Those of one pool.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Those of one cluster.")] = None,
     reason: Reason = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list which it would be.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Lists nodes that were out of service before medevac knew them, or takes one over. It acts on none by itself."""
+    """Lists nodes that were out of service before medevac knew them, or takes some over. It acts on none by itself."""
     api = _api()
-    if node is None:
-        listed = api.get("/v1/adoptable")
-        if as_json:
-            print_json(listed)
-            return
-        print_table(
-            ("node", "pool", "out because"),
-            ((f"{n['cluster']}/{n['node']}", n["pool"], n["why"]) for n in listed),
-            "no node is out of service unknown to medevac",
-        )
+    chosen = {"by": by, "pool": pool, "cluster": cluster}
+    if node is not None:
+        within, _, chosen["node"] = node.rpartition("/")
+        chosen["cluster"] = within or cluster
+    if not any(chosen.values()):
+        if yes:
+            raise Failed("say which: --node, --by, --pool or --cluster; nothing given never means all nodes", 2)
+        _adoptable(api.get("/v1/adoptable"), as_json)
         return
-    cluster, _, name = node.rpartition("/")
-    answer = api.post("/v1/adoptable", {"cluster": cluster or None, "node": name, "reason": reason})
+    if dry_run or (node is None and not yes):
+        _adoptable(api.post("/v1/adoptable", {**chosen, "dry_run": True})["nodes"], as_json)
+        if dry_run or not typer.confirm("adopt them?"):
+            return
+    answer = api.post("/v1/adoptable", {**chosen, "reason": reason})
     print(plain(answer["answer"]))
+
+
+def _adoptable(listed: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print_json(listed)
+        return
+    print_table(
+        ("node", "pool", "out because"),
+        ((f"{n['cluster']}/{n['node']}", n["pool"], n["why"]) for n in listed),
+        "no node is out of service unknown to medevac",
+    )
 
 
 def freeze(
