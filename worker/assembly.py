@@ -35,6 +35,7 @@ from worker.engine import TemporalEngine
 from worker.installation import Installation
 from worker.meanwhile import Meanwhile
 from worker.orphans import OrphanMarks
+from worker.quiet import listening
 from worker.settings import Settings
 from worker.stores import Stores
 from worker.sweep import Sweep
@@ -79,6 +80,7 @@ def assemble(settings: Settings, installation: Installation, client: Client) -> 
             threads,
             settings.sweep_s,
             marks=OrphanMarks(registry, stores, engine, threads),
+            quiet=listening(stores.ledger, installation.config),
         ),
         version=version("medevac"),
         _close=(bounded.close, threads.close, stores.database.close),

@@ -130,6 +130,8 @@ class Sender(Model):
     """HMAC secret of a Grafana contact point; set its timestamp header to `X-Grafana-Alerting-Timestamp`."""
     sns: Sns | None = None
     oidc: Oidc | None = None
+    expected_every_s: float | None = Field(default=None, ge=1.0)
+    """It says something at least this often; silent for twice as long, its monitor is taken to be down."""
     alertmanager: Url | None = None
     """Of an Alertmanager that sends with `max_alerts`: asked for the alerts that it held back."""
 

@@ -20,6 +20,7 @@ from worker.gateway.people import APPROVERS, People
 from worker.gateway.senders import Senders
 from worker.installation import check_policy, find_config
 from worker.parts import build_registry
+from worker.quiet import listening
 from worker.settings import Settings
 from worker.stores import open_stores
 from worker.vote_keys import public_keys
@@ -46,6 +47,7 @@ async def examine(settings: Settings) -> list[Finding]:
         ("configuration", _configuration, "correct the file that MEDEVAC_CONFIG names"),
         ("parts", _parts, "correct the part's options, its credentials or its network"),
         ("ledger", _ledger, "see MEDEVAC_DATABASE_URL, then run `medevac setup`"),
+        ("monitors", _monitors, "see the sender's own process and its way here; faults may go unseen until it speaks"),
         ("policy", _policy, "run `medevac setup`, or `medevac policy apply FILE`"),
         ("Temporal", _temporal, "see TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and TEMPORAL_API_KEY"),
         ("workers", _workers, "start `medevac worker`; with MEDEVAC_BUILD_ID also `medevac setup --current BUILD`"),
@@ -109,6 +111,15 @@ async def _ledger(settings: Settings) -> str:
     stores = open_stores(settings.database)
     await asyncio.to_thread(stores.database.check)
     return f"{stores.database.name} is at head"
+
+
+async def _monitors(settings: Settings) -> str:
+    stores, config = open_stores(settings.database), find_config(settings)
+    silent, _ = await asyncio.to_thread(listening(stores.ledger, config).look, datetime.now(UTC))
+    if silent:
+        raise _Bad("; ".join(one.text for one in silent[:5]), "see their own processes and their way to the gateway")
+    expected = [one.name for one in config.senders if one.expected_every_s]
+    return f"none is silent; expected to speak: {', '.join(expected) or 'nobody, but the heartbeats that come'}"
 
 
 async def _policy(settings: Settings) -> str:

@@ -23,6 +23,7 @@ from worker import metrics
 from worker.engine import Engine, NotRunning, Unavailable
 from worker.meanwhile import WAITS_FOR_PEOPLE, Meanwhile
 from worker.orphans import OrphanMarks
+from worker.quiet import Quiet
 from worker.stores import Stores
 from worker.threads import Threads
 
@@ -64,6 +65,7 @@ class Sweep:
         every_s: float,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         marks: OrphanMarks | None = None,
+        quiet: Quiet | None = None,
     ) -> None:
         self._stores = stores
         self._engine = engine
@@ -74,6 +76,7 @@ class Sweep:
         self._every_s = every_s
         self._now = now
         self._marks = marks
+        self._quiet = quiet
         self._count = 0
 
     async def run(self) -> None:
@@ -113,6 +116,7 @@ class Sweep:
         await self._look_at_waiting(opened, now)
         await self._close_orphans([view for view in suspects if now - view.updated_at > YOUNG], opened)
         await self._reap(now)
+        await self._listen(now)
         if self._marks is not None and self._count % ALL_EVERY == 0:
             for key, text in await self._marks.reconcile(now):
                 await self._page(key, text)
@@ -155,6 +159,18 @@ class Sweep:
             if view.state in WAITS_FOR_PEOPLE and await self._threads.run(self._meanwhile.look, view, now):
                 with suppress(NotRunning):
                     await self._engine.wake(view.workflow_id)
+
+    async def _listen(self, now: datetime) -> None:
+        """Monitors that have gone quiet, and those that are heard again. No node is touched for either."""
+        if self._quiet is None:
+            return
+        silent, news = await self._threads.run(self._quiet.look, now)
+        metrics.QUIET.clear()
+        for sender, count in Counter(one.monitor.sender for one in silent).items():
+            metrics.QUIET.labels(sender).set(count)
+        for silence in news:
+            if await self._page(silence.key, silence.text):
+                await self._threads.run(self._quiet.note, silence, now)
 
     # -- orphans -----------------------------------------------------------------------------------------------
 
@@ -226,14 +242,16 @@ class Sweep:
 
     # -- pages -------------------------------------------------------------------------------------------------
 
-    async def _page(self, key: StepKey, text: str) -> None:
+    async def _page(self, key: StepKey, text: str) -> bool:
+        """False when it was told already."""
         line = Line(key=key, at=self._now(), kind=PAGE, text=text)
         if not await self._threads.run(self._stores.ledger.add_lines, [line]):
-            return
+            return False
         log.error("page: %s", text)
         if await self._threads.run(self._folding.folds, key, key.step, text, True, self._now()):
-            return
+            return True
         try:
             await self._threads.run(self._chat.post, str(key), PAGES, text)
         except (NotSent, Unclear, Unreadable) as error:
             log.error("the page could not be posted: %s", error)
+        return True

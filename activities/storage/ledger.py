@@ -262,6 +262,21 @@ class Ledger:
         with self._db.reading() as connection:
             return seen.since(connection, t, limit)
 
+    def heard_last(self, senders: Iterable[str], t: datetime) -> dict[str, datetime]:
+        """When each of these senders was heard last since `t`."""
+        with self._db.reading() as connection:
+            return seen.last_by_sender(connection, senders, t)
+
+    def beats(self, t: datetime, limit: int = 20_000) -> list[seen.Heard]:
+        """Alerts since `t` that only inform and name no machine, as heartbeats do; newest first."""
+        with self._db.reading() as connection:
+            return seen.beats(connection, t, limit)
+
+    def last_of(self, fault: str, t: datetime, limit: int = 1_000) -> list[SeenEvent]:
+        """The newest event of this code under each key."""
+        with self._db.reading() as connection:
+            return seen.last_of(connection, fault, t, limit)
+
     def forget_events(self, before: datetime) -> int:
         """Retention: how many were deleted."""
         with self._db.transaction() as connection:

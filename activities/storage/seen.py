@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -37,6 +38,38 @@ def since(connection: Connection, t: datetime, limit: int) -> list[SeenEvent]:
         SeenEvent(event=HealthEvent.model_validate(r.event), node=r.node, outcome=r.outcome, at=r.at)
         for r in connection.execute(query)
     ]
+
+
+class Heard(NamedTuple):
+    sender: str
+    cluster: str | None
+    fault: str | None
+    at: datetime
+
+
+def last_by_sender(connection: Connection, senders: Iterable[str], t: datetime) -> dict[str, datetime]:
+    """When each sender was heard last since `t`, whatever it said."""
+    query = sa.select(events.c.sender, sa.func.max(events.c.at).label("at")).where(events.c.at >= t)
+    found = connection.execute(query.where(events.c.sender.in_(sorted(set(senders)))).group_by(events.c.sender))
+    return {row.sender: row.at for row in found}
+
+
+def beats(connection: Connection, t: datetime, limit: int) -> list[Heard]:
+    """Alerts that only inform and name no machine, as heartbeats do; newest first."""
+    query = sa.select(events.c.sender, events.c.cluster, events.c.fault, events.c.at).where(
+        events.c.at >= t, events.c.kind == "info", events.c.fault.like("alert/%"), events.c.node.is_(None)
+    )
+    return [Heard(*row) for row in connection.execute(query.order_by(events.c.at.desc()).limit(limit))]
+
+
+def last_of(connection: Connection, fault: str, t: datetime, limit: int) -> list[SeenEvent]:
+    """The newest event of this code under each key."""
+    query = sa.select(events).where(events.c.fault == fault, events.c.at >= t)
+    found: dict[str, SeenEvent] = {}
+    for r in connection.execute(query.order_by(events.c.at.desc(), events.c.id.desc()).limit(limit)):
+        event = HealthEvent.model_validate(r.event)
+        found.setdefault(event.dedupe_key, SeenEvent(event=event, node=r.node, outcome=r.outcome, at=r.at))
+    return list(found.values())
 
 
 def prune(connection: Connection, before: datetime) -> int:
