@@ -180,6 +180,21 @@ class Poller(Model):
     """Certificate authority of the targets; gpud signs its own, so name its file here."""
 
 
+class Watcher(Model):
+    """What clusters say of their nodes by themselves (conditions, Events), for `medevac watch`."""
+
+    name: Name
+    clusters: tuple[Name, ...] = Field(min_length=1)
+    events: bool = True
+    """Also Events about nodes; off for an account that may not read them."""
+    relist_s: float = Field(default=300.0, ge=1.0)
+    """So often all conditions are judged again, whatever was heard before."""
+    joining_s: float = Field(default=600.0, ge=0.0)
+    """So long after a node was made it may be not ready, or without a network, and is not said to be sick."""
+    lease_s: float = Field(default=15.0, ge=1.0)
+    """Of several processes one speaks; the next follows it within this."""
+
+
 class Person(Model):
     """One principal. `groups`: `viewer`, `operator`, `approver`, `capacity-owners`, `admin`, or the policy's own."""
 
@@ -199,6 +214,7 @@ class Config(Model):
     senders: tuple[Sender, ...] = ()
     queues: tuple[Queue, ...] = ()
     pollers: tuple[Poller, ...] = ()
+    watchers: tuple[Watcher, ...] = ()
     people: tuple[Person, ...] = ()
     vote_keys: tuple[PublicKey, ...] = ()
     """Votes count that a gateway with one of these keys signed; without any, nobody can vote."""
@@ -210,7 +226,7 @@ class Config(Model):
             ("providers", [part.name for part in self.providers]),
             ("checks", [part.name for part in self.checks]),
             ("tickets", [part.name for part in self.tickets]),
-            ("senders, queues and pollers", [one.name for one in self.speakers]),
+            ("senders, queues, pollers and watchers", [one.name for one in self.speakers]),
             ("people", [person.id for person in self.people]),
         ):
             if twice := _twice(names):
@@ -232,9 +248,9 @@ class Config(Model):
         return self
 
     @property
-    def speakers(self) -> tuple[Sender | Queue | Poller, ...]:
+    def speakers(self) -> tuple[Sender | Queue | Poller | Watcher, ...]:
         """Whoever may speak for clusters."""
-        return (*self.senders, *self.queues, *self.pollers)
+        return (*self.senders, *self.queues, *self.pollers, *self.watchers)
 
     @property
     def simulated(self) -> bool:

@@ -63,7 +63,7 @@ class Settings(BaseSettings):
     """Of the worker's own `/healthz`, `/readyz` and `/metrics`."""
     worker_port: int = Field(default=8081, ge=0, le=65535)
     intake_port: int = Field(default=8082, ge=0, le=65535)
-    """Of `consume` and `poll`: their `/healthz`, `/readyz` and `/metrics`, on `worker_host`."""
+    """Of `consume`, `poll` and `watch`: their `/healthz`, `/readyz` and `/metrics`, on `worker_host`."""
     temporal_metrics: str = ""
     """`host:port` for the Temporal SDK's Prometheus metrics; empty = off."""
 

@@ -1,4 +1,4 @@
-"""`up`, `worker`, `gateway`, `consume`, `poll`, `setup`, `doctor`, `vote-key`: the processes and their preparation."""
+"""`up`, `worker`, `gateway`, `consume`, `poll`, `watch`, `setup`, `doctor`, `vote-key`: processes, their preparation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Config = Annotated[Path | None, typer.Option(help="Configuration file; default M
 
 
 def register(app: typer.Typer) -> None:
-    for command in (up, worker, gateway, consume, poll, setup, doctor, vote_key):
+    for command in (up, worker, gateway, consume, poll, watch, setup, doctor, vote_key):
         app.command()(command)
 
 
@@ -82,13 +82,23 @@ def consume(config: Config = None) -> None:
 
 
 def poll(config: Config = None) -> None:
-    """Asks the monitors of the configuration that only answer when asked."""
+    """Asks the monitors of the configuration that only answer when asked. Start two; one asks."""
     import asyncio
 
     from worker.intake.poller import run_poll
 
     settings = _settings(config)
     raise typer.Exit(_guarded(lambda: asyncio.run(run_poll(settings))))
+
+
+def watch(config: Config = None) -> None:
+    """Hears what clusters say of their nodes: conditions and Events. Start two; one speaks."""
+    import asyncio
+
+    from worker.intake.watching import run_watch
+
+    settings = _settings(config)
+    raise typer.Exit(_guarded(lambda: asyncio.run(run_watch(settings))))
 
 
 def setup(

@@ -22,6 +22,7 @@ from worker.intake.assembly import build
 from worker.intake.delivery import Speaker
 from worker.intake.drainer import Drainer
 from worker.intake.sqs import speaker_of
+from worker.intake.watching import SOURCES as WATCHED
 from worker.probe import QuietServer
 from worker.settings import Settings
 from worker.vote_keys import signer
@@ -34,6 +35,7 @@ async def build_services(settings: Settings, installation: Installation) -> tupl
     config, sns = installation.config, SnsVerifier()
     others = [speaker_of(queue) for queue in config.queues]
     others += [Speaker(one.name, (one.source,), one.clusters) for one in config.pollers]
+    others += [Speaker(one.name, WATCHED, one.clusters) for one in config.watchers]
     services = Services(
         installation=config.installation,
         sources=sources(),

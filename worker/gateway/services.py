@@ -46,7 +46,7 @@ class Services:
     max_body_bytes: int = MAX_PAYLOAD_BYTES
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     speakers: Mapping[str, Speaker] = field(default_factory=dict)
-    """Queues and pollers, whose refused payloads may be submitted again here."""
+    """Queues, pollers and watchers, whose refused payloads may be submitted again here."""
     large: AbstractAsyncContextManager[object] = field(default_factory=lambda: asyncio.Semaphore(2))
     """Held while a large delivery is in memory."""
     small: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)

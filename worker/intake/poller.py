@@ -7,6 +7,7 @@ import json
 import logging
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httpx
@@ -17,9 +18,11 @@ from medevac.events.transport import NODE_HEADER
 from worker import metrics
 from worker.config import Poller, Sender, Target
 from worker.installation import open_installation
-from worker.intake.assembly import build, run_until_stopped
+from worker.intake.assembly import Loop, Parts, build, run_until_stopped
 from worker.intake.delivery import Deliveries, More, Refused, Speaker
+from worker.intake.leading import Lead
 from worker.settings import Settings
+from worker.stores import Stores
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +34,15 @@ JSON = {"content-type": "application/json"}
 class GpudPoller:
     """Asks each target in turn, evenly over the interval. One that doesn't answer is counted and asked again."""
 
-    def __init__(self, poller: Poller, deliveries: Deliveries, client: httpx.AsyncClient) -> None:
+    def __init__(
+        self,
+        poller: Poller,
+        deliveries: Deliveries,
+        client: httpx.AsyncClient,
+        may_speak: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._poller = poller
+        self._may_speak = may_speak
         self._deliveries = deliveries
         self._client = client
         self._silent: set[str] = set()
@@ -70,6 +80,8 @@ class GpudPoller:
             self._silent.add(target.url)
             return "silent"
         self._silent.discard(target.url)
+        if not self._may_speak():
+            return "late"
         poller = self._poller
         speaker = Speaker(poller.name, (poller.source,), poller.clusters)
         try:
@@ -135,8 +147,19 @@ async def run_poll(settings: Settings) -> int:
     if not pollers:
         raise ConfigurationError("the configuration has no `pollers`; name one, or don't start `medevac poll`")
     parts = await build(settings, installation, "poll")
-    loops = [GpudPoller(one, parts.deliveries, httpx.AsyncClient(verify=_verify(one))).run for one in pollers]
+    loops = [_leading(one, parts, installation.stores, _verify(one)) for one in pollers]
     return await run_until_stopped(settings, parts, loops)
+
+
+def _leading(poller: Poller, parts: Parts, stores: Stores, verify: ssl.SSLContext | bool) -> Loop:
+    """Of several processes one asks."""
+    lead = Lead(f"poll/{poller.name}", stores.leaders, parts.threads)
+
+    async def ask(stop: asyncio.Event) -> None:
+        client = httpx.AsyncClient(verify=verify)
+        await GpudPoller(poller, parts.deliveries, client, lambda: lead.holds).run(stop)
+
+    return partial(lead.lead, ask)
 
 
 def _verify(poller: Poller) -> ssl.SSLContext | bool:

@@ -1,0 +1,174 @@
+"""Which conditions of a node are said, and when; by the objects as an API server shows them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from worker.intake.conditions import Conditions, Judged, Level, source_of
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LONG_AGO = "2026-01-01T00:00:00Z"
+
+
+def condition(kind: str, status: str, reason: str = "Because", message: str = "so", heard: str = LONG_AGO) -> Any:
+    return {
+        "type": kind, "status": status, "reason": reason, "message": message,
+        "lastHeartbeatTime": heard, "lastTransitionTime": LONG_AGO,
+    }  # fmt: skip
+
+
+def node(*conditions: Any, name: str = "n1", created: str = LONG_AGO) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": "u", "creationTimestamp": created},
+        "spec": {}, "status": {"conditions": list(conditions), "nodeInfo": {"bootID": "b"}},
+    }  # fmt: skip
+
+
+class Desk:
+    def __init__(self, joining_s: float = 600) -> None:
+        self.conditions = Conditions(joining_s)
+
+    def hear(
+        self,
+        *conditions: Any,
+        level: Level = Level.CHANGE,
+        owed: tuple[str, ...] = (),
+        wanted: bool = False,
+        held: bool = True,
+        **more: Any,
+    ) -> set[str]:
+        """What is said: `Type=Status`."""
+        judged = self.conditions.judge(node(*conditions, **more), NOW, level, owed, wanted)
+        if held:
+            self.conditions.held(judged)
+        return said(judged)
+
+
+def said(judged: Judged) -> set[str]:
+    nodes: Any = judged.by_source.values()
+    return {f"{one['type']}={one['status']}" for node in nodes for one in node["status"]["conditions"]}
+
+
+def test_what_is_good_and_was_never_bad_is_not_said() -> None:
+    desk = Desk()
+    healthy = condition("Ready", "True"), condition("MemoryPressure", "False")
+    assert desk.hear(*healthy, level=Level.BEGAN) == set()
+    assert desk.hear(*healthy, level=Level.RELIST) == set()
+
+
+def test_a_change_is_said_once_and_taken_back_once() -> None:
+    desk = Desk()
+    assert desk.hear(condition("KernelDeadlock", "False")) == set()
+    assert desk.hear(condition("KernelDeadlock", "True")) == {"KernelDeadlock=True"}
+    assert desk.hear(condition("KernelDeadlock", "True", heard="2026-03-01T00:00:00Z")) == set()
+    assert desk.hear(condition("KernelDeadlock", "False")) == {"KernelDeadlock=False"}
+    assert desk.hear(condition("KernelDeadlock", "False"), level=Level.RELIST) == set()
+
+
+def test_what_was_not_held_is_said_again() -> None:
+    desk = Desk()
+    bad = condition("KernelDeadlock", "True")
+    assert desk.hear(bad, held=False) == {"KernelDeadlock=True"}
+    assert desk.hear(bad) == {"KernelDeadlock=True"}
+    assert desk.hear(bad) == set()
+
+
+def test_what_still_holds_is_stated_at_every_listing() -> None:
+    desk = Desk()
+    bad = condition("KernelDeadlock", "True"), condition("Ready", "True")
+    for level in (Level.BEGAN, Level.RELIST, Level.RELIST):
+        assert desk.hear(*bad, level=level) == {"KernelDeadlock=True"}
+
+
+def test_another_reason_is_another_fault() -> None:
+    desk = Desk()
+    xid = [condition("AcceleratedHardwareReady", "False", f"NvidiaXID{n}Error") for n in (79, 95)]
+    assert desk.hear(xid[0]) == {"AcceleratedHardwareReady=False"}
+    assert desk.hear(xid[1]) == {"AcceleratedHardwareReady=False"}
+    worded = condition("AcceleratedHardwareReady", "False", "NvidiaXID95Error", "the same in other words")
+    assert desk.hear(worded) == set()
+
+
+@pytest.mark.parametrize(
+    ("level", "wanted", "expected"),
+    [(Level.BEGAN, True, {"Ready=True"}), (Level.BEGAN, False, set()), (Level.RELIST, True, set())],
+)
+def test_who_comes_to_lead_takes_back_on_nodes_with_an_incident(level: Level, wanted: bool, expected: set[str]) -> None:
+    assert Desk().hear(condition("Ready", "True"), level=level, wanted=wanted) == expected
+
+
+def test_what_another_raised_under_our_name_is_taken_back() -> None:
+    desk = Desk()
+    good = condition("Ready", "True"), condition("KernelDeadlock", "False")
+    assert desk.hear(*good) == set()
+    (key,) = {
+        event.dedupe_key
+        for event in _events(node(condition("KernelDeadlock", "True")))
+    }  # fmt: skip
+    assert desk.hear(*good, level=Level.RELIST, owed=(key,)) == {"KernelDeadlock=False"}
+
+
+def test_our_own_condition_and_facts_say_nothing() -> None:
+    quiet = condition("MedevacUnhealthy", "True"), condition("DrainInProgress", "True")
+    assert Desk().hear(*quiet, level=Level.BEGAN, wanted=True) == set()
+
+
+def test_a_silent_kubelet_is_said_by_ready_alone() -> None:
+    desk = Desk()
+    unknown = [condition(kind, "Unknown", "NodeStatusUnknown") for kind in ("Ready", "MemoryPressure")]
+    assert desk.hear(*unknown) == {"Ready=Unknown"}
+    assert desk.hear(condition("Ready", "False", "KubeletNotReady"), unknown[1]) == set(), "the same fault"
+    assert desk.hear(condition("Ready", "True"), condition("MemoryPressure", "False")) == {"Ready=True"}
+
+
+def test_a_node_that_joins_is_not_sick_until_its_time_is_over() -> None:
+    desk = Desk(joining_s=600)
+    created = (NOW - timedelta(minutes=2)).isoformat()
+    joining = condition("Ready", "False", "KubeletNotReady"), condition("KernelDeadlock", "True")
+    assert desk.hear(*joining, created=created) == {"KernelDeadlock=True"}
+    assert desk.hear(*joining, created=created, level=Level.RELIST) == {"KernelDeadlock=True"}
+    later = (NOW - timedelta(minutes=20)).isoformat()
+    assert desk.hear(*joining, created=later) == {"Ready=False"}
+
+
+def test_one_that_cannot_be_read_is_said_once_and_hides_no_other() -> None:
+    desk = Desk()
+    odd = condition("GPUHealthy", "Perhaps"), condition("KernelDeadlock", "True")
+    assert desk.hear(*odd) == {"GPUHealthy=Perhaps", "KernelDeadlock=True"}
+    assert desk.hear(*odd, level=Level.CHANGE) == set()
+
+
+def test_a_condition_has_one_source_whatever_stands_beside_it() -> None:
+    sources = {kind: source_of(kind) for kind in ("KernelDeadlock", "AcceleratedHardwareReady", "Ready", "Odd")}
+    assert sources == {
+        "KernelDeadlock": "npd", "AcceleratedHardwareReady": "eks_nma", "Ready": "k8s_node", "Odd": "k8s_node",
+    }  # fmt: skip
+    judged = Conditions(0).judge(
+        node(*(condition(kind, "False") for kind in ("Ready", "KernelReady", "KernelDeadlock"))),
+        NOW,
+        Level.BEGAN,
+        (),
+        True,
+    )
+    assert set(judged.by_source) == {"k8s_node", "eks_nma", "npd"}
+
+
+def test_who_is_gone_is_forgotten() -> None:
+    desk = Desk()
+    desk.hear(condition("KernelDeadlock", "True"))
+    assert desk.conditions.is_bad("n1")
+    desk.conditions.gone("n1")
+    assert not desk.conditions.is_bad("n1")
+    assert len(desk.conditions) == 0
+
+
+def _events(thing: dict[str, Any]) -> Any:
+    import json
+
+    from medevac.events import k8s_node
+    from medevac.events.parsing import Payload
+
+    return k8s_node.parse(Payload(json.dumps(thing).encode())).events

@@ -1,0 +1,155 @@
+"""Which of a node's conditions are worth saying: what changed, what still holds, what is to be taken back.
+
+Pure: what the conditions mean is read by the senders' own parser. Heartbeats, conditions that say nothing good or bad,
+and our own are never worth it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any
+
+from medevac.events import k8s_node
+from medevac.events.event import HealthEvent, Kind
+from medevac.events.parsing import ParseError, Payload
+from medevac.events.registry import detect
+from medevac.events.values import instant
+
+Object = Mapping[str, Any]
+Meaning = tuple[str, str | None, str | None, tuple[str, ...]]
+"""Kind, fault, severity, entities."""
+
+BAD = (Kind.FAULT, Kind.PLANNED)
+JOINING = frozenset({"Ready", "NetworkUnavailable"})
+"""Bad on every node that joins, until it has joined."""
+
+
+class Level(IntEnum):
+    """How much is judged again."""
+
+    CHANGE = 0
+    RELIST = 1
+    """What is bad is stated again."""
+    BEGAN = 2
+    """Nothing is known of what was said before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What is to be said of one node, by source, and what that leads to once it is held."""
+
+    node: str
+    by_source: Mapping[str, Object] = field(default_factory=dict)
+    meanings: Mapping[str, Meaning | None] = field(default_factory=dict)
+    raw: int | None = None
+    """What it was judged by; None where time alone can change the judgement."""
+
+
+class Conditions:
+    """Remembers of each node what was said last: a few small tuples for each condition."""
+
+    def __init__(self, joining_s: float) -> None:
+        self._joining_s = joining_s
+        self._said: dict[str, dict[str, Meaning | None]] = {}
+        self._raw: dict[str, int] = {}
+        """What was judged last, and is held as far as it was to be said."""
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+    def judge(self, node: Object, now: datetime, level: Level, owed: Collection[str], wanted: bool) -> Judged:
+        """`owed`: keys of faults that somebody before us raised under our name. `wanted`: the node has an incident,
+        so that, where nothing is known of what was said, whatever is good may take something back."""
+        name = str(node["metadata"]["name"])
+        raw = _fingerprint(node)
+        if self._raw.get(name) == raw and not owed and (level is Level.CHANGE or not self.is_bad(name)):
+            return Judged(name)
+        said, young = self._said.get(name, {}), self._joins(node, now)
+        by_source: dict[str, list[Object]] = {}
+        meanings: dict[str, Meaning | None] = {}
+        waits = False
+        for condition, event in _read(node):
+            kind = str(condition.get("type"))
+            meaning = _meaning(event) if event else None
+            if event is None:  # it can't be read, which is told once
+                worth = kind not in said
+            elif event.kind in BAD:
+                worth = level > Level.CHANGE or said.get(kind) != meaning
+                if worth and young and kind in JOINING and said.get(kind) is None:
+                    worth, waits = False, True
+            elif event.kind is Kind.RECOVERED:
+                before = said.get(kind)
+                taken_back = before is not None and before[0] in BAD
+                worth = taken_back or event.dedupe_key in owed or (level is Level.BEGAN and wanted)
+            else:
+                continue
+            if worth:
+                by_source.setdefault(source_of(kind), []).append(condition)
+                meanings[kind] = meaning
+        payload = {source: _only(node, some) for source, some in by_source.items()}
+        return Judged(name, payload, meanings, None if waits else raw)
+
+    def held(self, judged: Judged) -> None:
+        """It was taken, or lies where a person finds it; or there was nothing to say."""
+        if judged.meanings:
+            self._said.setdefault(judged.node, {}).update(judged.meanings)
+        if judged.raw is not None:
+            self._raw[judged.node] = judged.raw
+
+    def gone(self, node: str) -> None:
+        self._raw.pop(node, None)
+        self._said.pop(node, None)
+
+    def is_bad(self, node: str) -> bool:
+        """Something bad was said of it last."""
+        return any(meaning and meaning[0] in BAD for meaning in self._said.get(node, {}).values())
+
+    def _joins(self, node: Object, now: datetime) -> bool:
+        created = instant(node["metadata"].get("creationTimestamp"))
+        return created is not None and (now - created).total_seconds() < self._joining_s
+
+
+@lru_cache(maxsize=1_000)
+def source_of(condition: str) -> str:
+    """Whose condition it is: always the same, because only who raised a fault can take it back."""
+    body = json.dumps({"kind": "Node", "status": {"conditions": [{"type": condition}]}}).encode()
+    try:
+        return detect(Payload(body)).SOURCE
+    except ParseError:
+        return k8s_node.SOURCE
+
+
+def _read(node: Object) -> Iterator[tuple[Object, HealthEvent | None]]:
+    """Each condition with what it says; None where it can't be read, and nothing where it says nothing."""
+    try:
+        together = k8s_node.parse(Payload(json.dumps(node).encode())).events
+    except ParseError:
+        together = ()
+    events = {event.detail.get("condition"): event for event in together}
+    for condition in node["status"]["conditions"]:
+        if event := events.get(condition.get("type")):
+            yield condition, event
+            continue
+        try:
+            if k8s_node.parse(Payload(json.dumps(_only(node, [condition])).encode())).refused:
+                yield condition, None
+        except ParseError:
+            yield condition, None
+
+
+def _only(node: Object, conditions: list[Object]) -> Object:
+    return {**node, "status": {**node["status"], "conditions": conditions}}
+
+
+def _meaning(event: HealthEvent) -> Meaning:
+    return (event.kind, event.fault, event.severity, event.entities)
+
+
+def _fingerprint(node: Object) -> int:
+    said = ((c.get("type"), c.get("status"), c.get("reason"), c.get("message")) for c in node["status"]["conditions"])
+    return hash((node["metadata"].get("uid"), *map(str, said)))
