@@ -1,14 +1,15 @@
 """`medevac consume`: messages of SQS queues, on the same way as every other delivery.
 
 A message is deleted only when everything in it that could be read is held durably, and the rest lies with the dead
-letters. Until then SQS offers it again: to us after a stop, to another consumer after a kill.
+letters. Until then SQS offers it again: to us after a stop, to another consumer after a kill. Messages of one group of
+a FIFO queue are taken one after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -73,29 +74,36 @@ class SqsConsumer:
             MaxNumberOfMessages=BATCH,
             WaitTimeSeconds=self._wait_s,
             VisibilityTimeout=self._queue.visibility_s,
-            AttributeNames=["ApproximateReceiveCount"],
+            AttributeNames=["ApproximateReceiveCount", "MessageGroupId"],
             MessageAttributeNames=["All"],
         )
         messages = answer.get("Messages", [])
-        await asyncio.gather(*(self._message(message) for message in messages))
+        groups: dict[str, list[Mapping[str, Any]]] = {}
+        for message in messages:
+            # Of a queue that isn't FIFO each stands for itself.
+            group = message.get("Attributes", {}).get("MessageGroupId") or message["ReceiptHandle"]
+            groups.setdefault(group, []).append(message)
+        await asyncio.gather(*(self._group(group) for group in groups.values()))
         return len(messages)
 
-    async def _message(self, message: Mapping[str, Any]) -> None:
-        receipt, count = message["ReceiptHandle"], int(message.get("Attributes", {}).get("ApproximateReceiveCount", 1))
-        outcome = "again"
-        try:
-            async with self._hidden(receipt):
-                done = await self._take(message, count)
-            if done:
-                await self._call("delete_message", ReceiptHandle=receipt)
-                outcome = "deleted"
-            else:
-                pause = AGAIN_S[min(count, len(AGAIN_S)) - 1]
-                await self._call("change_message_visibility", ReceiptHandle=receipt, VisibilityTimeout=pause)
-        except Exception as error:
-            # It becomes visible again by itself; what it said is folded or joined the second time.
-            log.error("a message of queue %s: %s", self._queue.name, error)
-        metrics.MESSAGES.labels(self._queue.name, outcome).inc()
+    async def _group(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Messages in their order. The first that isn't held lets all behind it wait and come again after it."""
+        left = [message["ReceiptHandle"] for message in messages]
+        async with self._hidden(left):
+            for message in messages:
+                count = int(message.get("Attributes", {}).get("ApproximateReceiveCount", 1))
+                try:
+                    done = await self._take(message, count)
+                    if done:
+                        await self._call("delete_message", ReceiptHandle=left.pop(0))
+                except Exception as error:
+                    # It becomes visible again by itself; what it said is folded or joined the second time.
+                    log.error("a message of queue %s: %s", self._queue.name, error)
+                    done = False
+                metrics.MESSAGES.labels(self._queue.name, "deleted" if done else "again").inc()
+                if not done:
+                    break
+        await self._hide(left, AGAIN_S[min(count, len(AGAIN_S)) - 1])
 
     async def _take(self, message: Mapping[str, Any], count: int) -> bool:
         """True when the message may be deleted."""
@@ -118,18 +126,13 @@ class SqsConsumer:
         return await self._deliveries.refuse(self._queue.source, self._speaker.name, Why.TRIES, reason, payload)
 
     @asynccontextmanager
-    async def _hidden(self, receipt: str) -> AsyncIterator[None]:
-        """Keeps others from receiving the message while we are at it."""
+    async def _hidden(self, receipts: Sequence[str]) -> AsyncIterator[None]:
+        """Keeps others from receiving these messages while we are at them; `receipts` may grow shorter meanwhile."""
 
         async def renew() -> None:
             while True:
                 await asyncio.sleep(self._queue.visibility_s / 3)
-                try:
-                    await self._call(
-                        "change_message_visibility", ReceiptHandle=receipt, VisibilityTimeout=self._queue.visibility_s
-                    )
-                except Exception as error:
-                    log.warning("queue %s: a message could not be kept hidden: %s", self._queue.name, error)
+                await self._hide(list(receipts), self._queue.visibility_s)
 
         renewing = asyncio.create_task(renew())
         try:
@@ -137,6 +140,13 @@ class SqsConsumer:
         finally:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
+
+    async def _hide(self, receipts: Sequence[str], seconds: int) -> None:
+        for receipt in receipts:
+            try:
+                await self._call("change_message_visibility", ReceiptHandle=receipt, VisibilityTimeout=seconds)
+            except Exception as error:
+                log.warning("queue %s: a message could not be kept hidden: %s", self._queue.name, error)
 
     async def _call(self, name: str, **arguments: Any) -> Any:
         call = partial(getattr(self._client, name), QueueUrl=self._queue.url, **arguments)

@@ -15,6 +15,7 @@ from moto.server import ThreadedMotoServer
 
 from activities.storage.intake import IntakeStore
 from medevac.fleet.node import Node
+from simulation.world import World
 from tests.unit.worker.conftest import StubEngine, engine, node, registry, stores, world
 from worker.config import Queue
 from worker.intake.delivery import Deliveries
@@ -59,11 +60,20 @@ class Rig:
 
 @pytest.fixture
 async def rig(endpoint: str, registry: Any, stores: Stores, engine: StubEngine, request: Any) -> AsyncIterator[Rig]:
-    name = f"q{abs(hash(request.node.name))}"
+    fifo = "fifo" in request.node.name
+    name = f"q{abs(hash(request.node.name))}" + (".fifo" if fifo else "")
     raw = boto3.client("sqs", region_name=REGION, endpoint_url=endpoint)
-    url = raw.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "30"})["QueueUrl"]
+    attributes = {"VisibilityTimeout": "30", **({"FifoQueue": "true"} if fifo else {})}
+    url = raw.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
     queue = Queue(
-        name="gpu-health", url=url, region=REGION, endpoint=endpoint, clusters=("sim-a",), visibility_s=3, tries=3
+        name="gpu-health",
+        url=url,
+        region=REGION,
+        endpoint=endpoint,
+        source="generic" if fifo else "aws",
+        clusters=("sim-a",),
+        visibility_s=3,
+        tries=3,
     )
     threads = Threads(8)
     intake = Intake(
@@ -73,6 +83,18 @@ async def rig(endpoint: str, registry: Any, stores: Stores, engine: StubEngine, 
     consumer = SqsConsumer(queue, client, Deliveries(intake, stores.dead_letters, threads), wait_s=0)
     yield Rig(client, queue, consumer, intake)
     threads.close()
+
+
+def in_order(rig: Rig, node: Node, kinds: list[str]) -> None:
+    """Statements about one GPU, in the group of its node."""
+    for n, kind in enumerate(kinds):
+        body = {"node": node.name, "kind": kind, "fault": "xid/79", "statement": "level", "key": "gpu-4", "id": str(n)}
+        rig.client.send_message(
+            QueueUrl=rig.queue.url,
+            MessageBody=json.dumps(body),
+            MessageGroupId=node.name,
+            MessageDeduplicationId=str(n),
+        )
 
 
 def state_change(instance: str, id: str = "e-1", state: str = "stopped") -> dict[str, Any]:
@@ -246,3 +268,78 @@ async def test_a_stop_lets_what_was_received_end(rig: Rig, engine: StubEngine, i
     async with asyncio.timeout(20):
         await running
     assert rig.counts()[1] == 0, "nothing is left half done"
+
+
+# -- FIFO ------------------------------------------------------------------------------------------------------
+
+
+async def test_fifo_messages_of_one_group_keep_their_order(
+    rig: Rig, engine: StubEngine, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the first takes."""
+    slow, quick = [n for n in world.nodes("sim-a") if n.gpus][:2]
+    order: list[tuple[str, str]] = []
+    taken = Intake.take
+
+    async def take(self: Intake, events: Any, *arguments: Any) -> Any:
+        [event] = events
+        if event.subject == slow.name:
+            await asyncio.sleep(0.3 if event.id == "0" else 0.0)
+        order.append((event.subject, event.kind))
+        return await taken(self, events, *arguments)
+
+    monkeypatch.setattr(Intake, "take", take)
+    in_order(rig, slow, ["fault", "recovered", "fault", "recovered"])
+    in_order(rig, quick, ["fault"])
+    while sum(rig.counts()):
+        await rig.consumer.once()
+    assert [kind for name, kind in order if name == slow.name] == ["fault", "recovered", "fault", "recovered"]
+    assert order[0][0] == quick.name, "another group does not wait for it"
+
+
+async def test_fifo_what_is_held_by_nobody_lets_its_group_wait(
+    rig: Rig, engine: StubEngine, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from activities.ports import Unreadable
+    from worker.intake import sqs
+
+    def down(*_: object) -> None:
+        raise Unreadable("connection refused")
+
+    monkeypatch.setattr(sqs, "AGAIN_S", (0,))
+    in_order(rig, node, ["fault", "recovered", "fault"])
+    engine.down = True
+    with monkeypatch.context() as without:
+        without.setattr(IntakeStore, "commit", down)
+        await rig.consumer.once()
+    assert sum(rig.counts()) == 3, "none of them is gone, nor was one taken before its time"
+    engine.down = False
+    rig.intake._resting_until = 0.0
+    while sum(rig.counts()):
+        await rig.consumer.once()
+    assert len(engine.reported) == 2
+    assert len(engine.joined) == 1
+
+
+async def test_fifo_one_that_never_passes_does_not_hold_its_group_for_ever(
+    rig: Rig, engine: StubEngine, node: Node, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from worker.intake import sqs
+
+    monkeypatch.setattr(sqs, "AGAIN_S", (0,))
+    taken = Intake.take
+
+    async def take(self: Intake, events: Any, *arguments: Any) -> Any:
+        if events[0].id == "0":
+            raise RuntimeError("a bug")
+        return await taken(self, events, *arguments)
+
+    monkeypatch.setattr(Intake, "take", take)
+    in_order(rig, node, ["fault", "fault"])
+    tries = 0
+    while sum(rig.counts()):
+        tries += 1
+        await rig.consumer.once()
+    assert tries <= rig.queue.tries + 1
+    assert [letter.why for letter in stores.dead_letters.listed()] == ["tries"]
+    assert [event.id for _, _, event in engine.reported] == ["1"]
