@@ -28,6 +28,7 @@ from medevac.incident import Outcome, StepResult
 from medevac.policy.checkpoints import seen
 from medevac.policy.plan import Drain
 
+MOMENT_S = 0.05
 LISTED = 20
 """Names in a result; the rest are counted."""
 
@@ -50,12 +51,22 @@ class EvacuationActivities:
         times = Times.of(request.drain, start, request.drain_s, request.pod_grace_s, until)
         with Pulse() as pulse:
             try:
-                self._look.begin(request.pre)
+                recent = RecentLook(self._look, request.pre)
+                recent.begin()
                 cluster = self._registry.cluster(request.pre.cluster)
                 gangs = Gangs(cluster, request.pre.node, request.pre.incident)
                 silence = Silence(self._registry, cluster, request.pre, min(OFF_S, request.drain_s / 5))
                 work = _Evacuation(
-                    request, cluster, self._look, times, pulse, self._clock, gangs, silence, self._checkpoints(cluster)
+                    request,
+                    cluster,
+                    self._look,
+                    recent,
+                    times,
+                    pulse,
+                    self._clock,
+                    gangs,
+                    silence,
+                    self._checkpoints(cluster),
                 )
             except Refused as refused:
                 return StepResult(outcome=Outcome.REFUSED, reason=refused.reason, who=refused.who, at=self._clock())
@@ -85,6 +96,7 @@ class _Evacuation:
     request: sig.EvacuateRequest
     cluster: Cluster
     look: Look
+    recent: RecentLook
     times: Times
     pulse: Pulse
     clock: Clock
@@ -104,7 +116,7 @@ class _Evacuation:
 
     def run(self) -> StepResult:
         pre, times = self.request.pre, self.times
-        recent = RecentLook(self.look, pre)
+        recent = self.recent
         renew_at = time.monotonic() + 30
         empty_since: float | None = None
         trouble = ""
@@ -134,7 +146,7 @@ class _Evacuation:
                     empty_since = None
                 if freeing is not None:
                     trouble = freeing
-                elif self.silent and self._all_are_told():
+                elif self.silent and self._all_are_told() and not self.silence.deciding:
                     return self._unreachable()
                 elif self.left:
                     working = self._evict_those_whose_turn_it_is(recent)
@@ -142,10 +154,16 @@ class _Evacuation:
                 empty_since, trouble = None, f"cluster {pre.cluster} can't be read: {redact(str(error))}"
             if (self.left or self.attached or trouble) and (ended := self._time_is_over(trouble)):
                 return ended
-            self.pulse.wait(min(times.poll_s(working=working), times.settle_s))
+            wait_s = min(times.poll_s(working=working), times.settle_s)
+            if empty_since is not None:
+                # Nothing is done meanwhile that a veto could stop: the second look is the next.
+                wait_s = max(MOMENT_S, empty_since + times.settle_s - time.monotonic())
+            self.pulse.wait(wait_s)
 
     def _notice(self) -> None:
         """A courtesy: a cluster that can't pass it on doesn't stop the drain, the pods' grace stays."""
+        if self.times.drain is Drain.NOW:
+            return  # they go in the same second, and their grace is all the time there is
         try:
             self.cluster.notice(self.request.pre.node, self.times.start + timedelta(seconds=self.times.drain_s))
         except (NotSent, Unreadable) as error:

@@ -63,6 +63,11 @@ class Silence:
             return None
         return let_go(self.cluster, node, self._state)
 
+    @property
+    def deciding(self) -> bool:
+        """Its provider says that it is off, just not for long enough yet."""
+        return self._since is not None
+
     def _read(self, node: Node) -> MachineState | None:
         try:
             return self.registry.provider(self.pre.provider).state(node, self.pre.incident)
