@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from pydantic import JsonValue
 
-from activities.ports import Unreadable
+from activities.ports import HasOthers, Unreadable
 from activities.registry import NotConfigured, Registry
 from activities.storage.ledger import Ledger
 from medevac.fleet.node import Node
+from medevac.fleet.remediator import Remediator
 from medevac.incident import IncidentView, Line, State, StepKey
 from medevac.model import Model
-from medevac.policy.yielding import followed
+from medevac.policy.yielding import followed, held_back
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +34,11 @@ class Facts(Model):
     cordoned_by: str | None = None
     marked: bool = False
     hands_off: str | None = None
+    others: tuple[str, ...] = ()
+    """Remediators that are seen to act on it."""
 
     @classmethod
-    def of(cls, node: Node | None) -> Facts:
+    def of(cls, node: Node | None, others: Iterable[Remediator] = ()) -> Facts:
         if node is None:
             return cls(exists=False)
         return cls(
@@ -46,6 +50,7 @@ class Facts(Model):
             cordoned_by=node.foreign_cordon,
             marked=node.marked_by is not None,
             hands_off=node.hands_off,
+            others=tuple(one.name for one in others if one.acts),
         )
 
 
@@ -70,12 +75,16 @@ def changes(was: Facts, now: Facts) -> list[str]:
         said.append("it was put back into service, and no check of ours has passed")
     if now.hands_off and now.hands_off != was.hands_off:
         said.append(f"{now.hands_off} asked for hands off")
+    said += [f"{name} repairs nodes here now" for name in now.others if name not in was.others]
+    said += [f"{name} doesn't act here any more" for name in was.others if name not in now.others]
     return said
 
 
-def _missed(who: str, now: Facts) -> list[str]:
-    """The other began before the first look, and was done with it before that too."""
-    return [f"{who} is done with it"] if who and now.exists and not now.cordoned_by else []
+def _missed(lines: Sequence[Line], now: Facts) -> list[str]:
+    """What the incident waited for may have been over before the first look."""
+    if (who := followed(lines)) and now.exists and not now.cordoned_by:
+        return [f"{who} is done with it"]
+    return ["who else repaired nodes here doesn't act any more"] if held_back(lines) and not now.others else []
 
 
 class Meanwhile:
@@ -88,7 +97,10 @@ class Meanwhile:
     def look(self, view: IncidentView, at: datetime) -> bool:
         """True when something was done to the node since the last look, which is now in the ledger."""
         try:
-            now = Facts.of(self._registry.cluster(view.cluster).node(view.node))
+            cluster = self._registry.cluster(view.cluster)
+            node = cluster.node(view.node)
+            others = cluster.remediators(node) if node is not None and isinstance(cluster, HasOthers) else []
+            now = Facts.of(node, others)
         except (Unreadable, NotConfigured) as error:
             log.warning("%s/%s can't be looked at: %s", view.cluster, view.node, error)
             return False
@@ -97,7 +109,7 @@ class Meanwhile:
         was = Facts.model_validate(known[-1].data) if known else None
         if was == now:
             return False
-        did = changes(was, now) if was else _missed(followed(lines), now)
+        did = changes(was, now) if was else _missed(lines, now)
         facts: dict[str, JsonValue] = now.model_dump(mode="json")
         # The key counts the looks that found something new: of all sweeps only one writes each.
         key = StepKey(incident=view.id, step=MEANWHILE, n=len(known) + 1)

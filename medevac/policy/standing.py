@@ -10,6 +10,8 @@ from medevac.policy.plan import Mode
 from medevac.policy.policy import Policy
 from medevac.policy.pools import NO_GPUS, STORAGE, Coexist, Pool
 
+STILL_ACTS = "still acts on it"
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -77,7 +79,7 @@ def _others(node: Node, pool: Pool, remediators: tuple[Remediator, ...]) -> list
             else []
         )
     return [
-        f"pool `{node.pool}` is medevac's own, and {one.name} still acts on it ({one.seen}); first: {one.off}"
+        f"pool `{node.pool}` is medevac's own, and {one.name} {STILL_ACTS} ({one.seen}); first: {one.off}"
         for one in remediators
         if one.acts
     ]

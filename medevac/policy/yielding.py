@@ -10,6 +10,7 @@ from medevac.incident import Line
 from medevac.policy.plan import Action, Mode, Plan, Rung
 from medevac.policy.pools import Coexist
 from medevac.policy.situation import Situation
+from medevac.policy.standing import STILL_ACTS
 
 BEGINS = timedelta(minutes=45)
 """How long the other may take to begin. The longest that one of them waits as shipped is 30 minutes."""
@@ -31,6 +32,12 @@ def followed(lines: Iterable[Line]) -> str:
     """Who was followed, by the decisions in the incident's ledger; empty where nobody was."""
     said = (str(line.data.get("would") or "") for line in lines if line.kind == "decision")
     return next((text.removeprefix(_FOLLOWS) for text in reversed(list(said)) if text.startswith(_FOLLOWS)), "")
+
+
+def held_back(lines: Iterable[Line]) -> bool:
+    """True where the last decision waits for a remediator to be switched off."""
+    said = [line.text for line in lines if line.kind == "decision"]
+    return bool(said) and STILL_ACTS in said[-1]
 
 
 def yielded(here: Situation, reasons: tuple[str, ...]) -> Plan | None:
@@ -91,7 +98,9 @@ def _judge(here: Situation, who: str, reasons: tuple[str, ...]) -> Plan:
     elif here.node.machine.boot_id in boots:
         not_ours = f"it has not been booted since {about[0].code}, which only a check on a newer boot clears"
     if not_ours:
-        return here.make(Action.HAND_OVER, (f"{why}; {not_ours}", *reasons), mark=here.ours)
+        # It takes work again, and nothing says that it is well.
+        mark = here.ours or (here.standing.mode is Mode.AUTO and not here.node.hands_off)
+        return here.make(Action.HAND_OVER, (f"{why}; {not_ours}", *reasons), mark=mark)
     return here.make(
         Action.ACT, (f"{why}; a check decides", *reasons), mark=here.ours, rung=Rung.WAIT, covers=covers, step_s=0.0
     )

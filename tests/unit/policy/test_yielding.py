@@ -84,7 +84,7 @@ def test_what_a_check_cannot_clear_goes_to_a_person() -> None:
         sick(), under=YIELDS, where=BOOTED, followed="NVSentinel", asked_rungs=(Rung.WAIT,), failed="the check says no"
     )
     for made in (same_boot, uncovered, failed):
-        assert (made.action, made.mark) == (Action.HAND_OVER, False)
+        assert (made.action, made.mark, made.rung) == (Action.HAND_OVER, True, None)
         assert "NVSentinel" in said(made)
 
 
