@@ -15,6 +15,8 @@ from activities.ports import Cluster, HasRights
 from activities.signatures import Queue
 from medevac.fleet.node import Node
 from medevac.model import Model
+from medevac.policy.pools import Coexist, Pool
+from worker.beside import Beside, beside
 from worker.connection import connect
 from worker.gateway.people import APPROVERS, People
 from worker.gateway.senders import Senders
@@ -49,6 +51,7 @@ async def examine(settings: Settings) -> list[Finding]:
         ("ledger", _ledger, "see MEDEVAC_DATABASE_URL, then run `medevac setup`"),
         ("monitors", _monitors, "see the sender's own process and its way here; faults may go unseen until it speaks"),
         ("policy", _policy, "run `medevac setup`, or `medevac policy apply FILE`"),
+        ("other remediators", _others, "say in the policy how to live with them, see docs/kubernetes.md"),
         ("Temporal", _temporal, "see TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and TEMPORAL_API_KEY"),
         ("workers", _workers, "start `medevac worker`; with MEDEVAC_BUILD_ID also `medevac setup --current BUILD`"),
     ]
@@ -131,6 +134,27 @@ async def _policy(settings: Settings) -> str:
         ", ".join(f"{name}: {pool.mode}" for name, pool in version.policy.pools.items()) or "no pool, so nothing acts"
     )
     return f"version {version.version} ({version.policy.name}); {modes}"
+
+
+async def _others(settings: Settings) -> str:
+    registry = await asyncio.to_thread(lambda: build_registry(find_config(settings), settings.data_dir))
+    policy = (await asyncio.to_thread(open_stores(settings.database).policies.active)).policy
+    found = await asyncio.to_thread(beside, policy, registry)
+    if not found:
+        return "none is seen to repair nodes of a pool"
+    text = "; ".join(one.text for one in found)
+    if wrong := [why for one in found if (why := one.wrong(policy.pools[one.pool]))]:
+        raise _Bad(text, "; ".join(wrong))
+    said = "; ".join(f"{one.pool}: {_lives(policy.pools[one.pool], one)}" for one in found)
+    return f"{text}; {said}"
+
+
+def _lives(pool: Pool, one: Beside) -> str:
+    if pool.coexist is Coexist.YIELD:
+        return "their repair is followed and checked"
+    if pool.coexist is Coexist.OWN:
+        return f"medevac's own; nobody here can see whether they are off ({one.off})"
+    return f"only observed; before that is raised say `coexist: yield`, or `own` once they are off ({one.off})"
 
 
 async def _temporal(settings: Settings) -> str:

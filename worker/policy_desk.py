@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import datetime, timedelta
 
+from activities.ports import Unreadable
 from activities.registry import ConfigurationError, Registry
 from activities.storage.policies import NoPolicy
 from medevac.events.event import HealthEvent
@@ -13,7 +14,9 @@ from medevac.policy.active import PolicyVersion
 from medevac.policy.diff import Effect, PolicyChange, changes, effect, newly_let_act
 from medevac.policy.loading import PolicyError, load
 from medevac.policy.planner import Context
+from medevac.policy.policy import Policy
 from medevac.policy.routing import Route, route
+from worker.beside import newly_owned
 from worker.exceeding import MANY_PERCENT, Exceeding, exceeding
 from worker.explain import Explainer, fold_faults
 from worker.installation import check_policy
@@ -89,6 +92,7 @@ class PolicyDesk:
         many = [one for one in hot if len(one.nodes) * 100 > MANY_PERCENT * one.of]
         if many and not accept:
             raise PolicyRefused(f"{many[0].text}, more than {MANY_PERCENT} %; raise it, or apply with `--accept`")
+        owned = self._may_own(active.policy, new.policy)
         if widening and any(known.text == text for known in self._stores.policies.list()):
             # The same text is the same version, with its first author: a second proposal must be one of its own.
             text = f"{text.rstrip()}\n# Proposed again by {author}, {now.isoformat(timespec='seconds')}.\n"
@@ -98,7 +102,7 @@ class PolicyDesk:
                 version=version,
                 state="proposed",
                 text=f"version {version} widens ({widening[0].text}); someone other than {author} must approve it: "
-                f"`medevac policy approve {version}`" + "".join(f"; {one.text}" for one in hot),
+                f"`medevac policy approve {version}`" + "".join(f"; {one.text}" for one in hot) + owned,
             )
         self._stores.policies.activate(version, None, now)
         return Applied(version=version, state="active", text=f"version {version} is active; it only narrows")
@@ -113,7 +117,8 @@ class PolicyDesk:
             raise PolicyRefused(
                 f"version {version} is no open proposal (version {newest} came after it); apply it again"
             )
-        self._candidate(proposed.text, by, now, f"version {version}")
+        candidate = self._candidate(proposed.text, by, now, f"version {version}")
+        self._may_own(self._stores.policies.active().policy, candidate.policy)
         self._stores.policies.activate(version, by, now)
         return Applied(version=version, state="active", text=f"version {version} is active, approved by {by}")
 
@@ -126,6 +131,17 @@ class PolicyDesk:
             back = self._stores.policies.active().version
             return Applied(version=back, state="active", text=f"version {back} is active: {before.version} again")
         return self.apply(before.text, by, now, may_widen=may_widen, origin=f"version {before.version}")
+
+    def _may_own(self, active: Policy, new: Policy) -> str:
+        """What switches the others off, where only a person can know that it was done; refused while they act."""
+        try:
+            found = newly_owned(active, new, self._registry)
+        except Unreadable as error:
+            raise PolicyRefused(f"who else repairs these nodes can't be read: {error}; try again") from None
+        for one in found:
+            if one.acting:
+                raise PolicyRefused(f"{one.wrong(new.pools[one.pool])}; then apply it again")
+        return "".join(f"; make sure that they are off in pool {one.pool}: {one.off}" for one in found)
 
     def _get(self, version: int) -> PolicyVersion:
         try:
