@@ -14,7 +14,7 @@ from kubernetes.client import Configuration
 from kubernetes.config import load_kube_config
 from ruamel.yaml import YAML
 
-from activities.kubernetes.client import Client, Object
+from activities.kubernetes.client import MERGE, Client, Object
 from activities.kubernetes.cluster import KubernetesCluster, make
 from activities.kubernetes.nodes import labels, metadata, notes
 from activities.kubernetes.options import Options
@@ -89,7 +89,9 @@ def _apply(admin: Client, thing: Object) -> None:
     namespace = thing["metadata"].get("namespace")
     path = "/".join(("", api, *(("namespaces", quote(namespace)) if namespace else ()), plural))
     answer = admin.write("POST", path, thing)
-    assert answer.ok or answer.code == 409, answer.message
+    if answer.code == 409:  # of an earlier run
+        answer = admin.write("PATCH", f"{path}/{quote(thing['metadata']['name'])}", thing, MERGE)
+    assert answer.ok, answer.message
 
 
 @pytest.fixture

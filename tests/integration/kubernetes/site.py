@@ -195,8 +195,8 @@ class Site:
 
     # -- accounts ----------------------------------------------------------------------------------------------
 
-    def token(self, account: str) -> str:
-        path = url("api", "v1", "namespaces", "medevac", "serviceaccounts", account, "token")
+    def token(self, account: str, namespace: str = "medevac") -> str:
+        path = url("api", "v1", "namespaces", namespace, "serviceaccounts", account, "token")
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
         return str(self.create(path, body)["status"]["token"])
 

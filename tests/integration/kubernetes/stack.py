@@ -80,11 +80,8 @@ class Installation:
         return "\n".join(f"-- {name}:\n{child.tail(30)}" for name, child in self.children.items())
 
 
-@asynccontextmanager
-async def installation(
-    path: Path, kubeconfig: Path, *, rights: str, policy: str = "", timing: str = "production"
-) -> AsyncIterator[Installation]:
-    """Ready for its first worker; without `policy` it has the shipped one, which observes."""
+def write_config(path: Path, kubeconfig: Path, rights: str) -> str:
+    """`medevac.yaml` of the installation, and its stand-ins in `site`; returns the sender's token."""
     standins.install(path / "site")
     token = secrets.token_urlsafe(32)
     noting = {"kind": standins.KIND, "options": {"calls": str(path / "effects")}}
@@ -104,6 +101,15 @@ async def installation(
         }],
     }  # fmt: skip
     (path / "medevac.yaml").write_text(json.dumps(config))
+    return token
+
+
+@asynccontextmanager
+async def installation(
+    path: Path, kubeconfig: Path, *, rights: str, policy: str = "", timing: str = "production"
+) -> AsyncIterator[Installation]:
+    """Ready for its first worker; without `policy` it has the shipped one, which observes."""
+    token = write_config(path, kubeconfig, rights)
     if policy:
         (path / "policy.yaml").write_text(policy)
     temporal, gateway = free_port(), free_port()
