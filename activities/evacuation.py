@@ -253,6 +253,8 @@ class _Evacuation:
             return None
         if trouble:
             return self.end(Outcome.TIMED_OUT, trouble) if now >= self.times.end else None
+        if self.silent and all(pod.terminating for pod in self.left):
+            return self._unreachable() if now >= self.times.end else None
         if not self.left:
             said = f"volumes are still attached: {', '.join(self.attached[:LISTED])}"
             return self.end(Outcome.TIMED_OUT, said) if now >= self.times.end else None

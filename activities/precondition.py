@@ -61,7 +61,7 @@ class Look:
         for approval in pre.approvals:
             self._approved.check(approval, pre.incident)
         if pre.order is not None:
-            self._approved.check(pre.order.approval, pre.order.campaign)
+            self._approved.check_order(pre.order, pre.cluster, pre.node)
         node = self._node(pre)
         self._no_fence(pre, node)
         return node
@@ -127,6 +127,11 @@ class RecentLook:
         self._at = float("-inf")
         self.node: Node | None = None
         """As last seen."""
+
+    def begin(self) -> None:
+        """At the start of the step; serves the calls right after it too."""
+        self.node = self._look.begin(self._pre)
+        self._at = time.monotonic()
 
     def before_call(self) -> None:
         if time.monotonic() - self._at > FRESH_S:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -29,6 +27,7 @@ from activities.kubernetes.names import EVACUATE_BY
 from activities.kubernetes.nodeside import NodeSide
 from activities.kubernetes.options import Options
 from activities.kubernetes.owners import Owners
+from activities.kubernetes.recent import Recent
 from activities.kubernetes.remediators import Remediators
 from activities.kubernetes.telling import Tellings
 from activities.kubernetes.watching import NodeWatch
@@ -41,6 +40,10 @@ from medevac.incident import StepKey
 log = logging.getLogger(__name__)
 BUDGETS_S = 2.0
 """How old the list of disruption budgets may be: it only names who refuses, the API server decides."""
+ATTACHMENTS_S = 1.0
+"""An older list could only show a volume that has been detached since."""
+NODE_S = 10.0
+"""A node as it was read so lately may be written to: the write says which version it was made for."""
 
 
 class KubernetesCluster:
@@ -54,8 +57,9 @@ class KubernetesCluster:
         self._remediators = Remediators(self._client)
         self._watch = NodeWatch(self._client, lambda thing: nodes.read(thing, name, options))
         self._within = NodeSide(self._client, options.node_side) if options.node_side else None
-        self._lock = threading.Lock()
-        self._budgets: tuple[float, dict[str, list[Object]]] = (float("-inf"), {})
+        self._budgets = Recent[dict[str, list[Object]]](BUDGETS_S)
+        self._attachments = Recent[list[Object]](ATTACHMENTS_S)
+        self._nodes = Recent[Object | None](NODE_S)
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -63,7 +67,7 @@ class KubernetesCluster:
         return self._watch.nodes()
 
     def node(self, name: str) -> Node | None:
-        thing = self._client.get(url("api", "v1", "nodes", name))
+        thing = self._nodes.ask(lambda: self._client.get(url("api", "v1", "nodes", name)), name)
         return None if thing is None else nodes.read(thing, self.name, self.options)
 
     def watch(self, hear: Callable[[Told], None], *, relist_s: float, events: bool) -> Tellings:
@@ -82,7 +86,13 @@ class KubernetesCluster:
     def attachments(self, node: str) -> list[str]:
         if not self.options.wait_for_volumes:
             return []
-        return volumes.attached(self._client, node)
+        every = self._attachments.get()
+        return volumes.attached(
+            self._client, node, self._attachments.ask(self._all_attachments) if every is None else every
+        )
+
+    def _all_attachments(self) -> list[Object]:
+        return list(self._client.list(volumes.ATTACHMENTS))
 
     def remediators(self, node: Node) -> list[Remediator]:
         return self._remediators.of(node)
@@ -94,25 +104,20 @@ class KubernetesCluster:
         return self._owners.root(pod).title
 
     def _guards(self) -> dict[str, list[Object]]:
-        with self._lock:
-            at, known = self._budgets
-        if time.monotonic() - at < BUDGETS_S:
-            return known
-        began, found = time.monotonic(), pods.budgets(self._client)
-        with self._lock:
-            self._budgets = (began, found)
-        return found
+        known = self._budgets.get()
+        return self._budgets.ask(lambda: pods.budgets(self._client)) if known is None else known
 
     # -- writing -----------------------------------------------------------------------------------------------
 
     def mark(self, node: str, mark: Mark) -> Literal["done", "already"]:
-        made = marking.mark(self._client, node, mark)
+        made = marking.mark(self._client, node, mark, self._nodes.get(node))
         if made == "done":
             saying.marked(self._client, node, mark)
         return made
 
     def lift(self, node: str, incident: str) -> Literal["done", "already"]:
-        made = marking.lift(self._client, node, incident, lambda thing: self._none_is_stopped(thing, incident))
+        known = self._nodes.get(node)
+        made = marking.lift(self._client, node, incident, lambda thing: self._none_is_stopped(thing, incident), known)
         if made == "done":
             saying.lifted(self._client, node, incident)
         if self._within and self.options.node_side and self.options.node_side.reset_gpu:

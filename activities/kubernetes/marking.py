@@ -22,9 +22,16 @@ TRIES = 6
 _VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
-def mark(client: Client, name: str, wanted: Mark) -> Written:
+def mark(client: Client, name: str, wanted: Mark, known: Object | None = None) -> Written:
+    """`known`: the node as read a moment ago; where it is another by now, nothing is written and it is read anew."""
     if not _VALUE.fullmatch(wanted.code):
         raise NotSent(f"{wanted.code!r} can't be a taint's value: at most 63 of A-Z a-z 0-9 . _ -", final=True)
+    if (
+        known is not None
+        and nodes.marked(known) is None
+        and _patched(client, name, known, marking(known, None, wanted))
+    ):
+        return "done"
     for attempt in range(TRIES):
         node = _read(client, name)
         if node is None:
@@ -42,10 +49,18 @@ def mark(client: Client, name: str, wanted: Mark) -> Written:
     raise NotSent(f"node {name} was written by others {TRIES} times in between", retry_after_s=1.0)
 
 
-def lift(client: Client, name: str, incident: str, first: Callable[[Object], bool]) -> Written:
-    """`first` is done with the node as read, while it is still ours; False where it has written to it."""
+def lift(
+    client: Client, name: str, incident: str, first: Callable[[Object], bool], known: Object | None = None
+) -> Written:
+    """`first` is done with the node as read, while it is still ours; False where it has written to it.
+
+    `known` as for `mark`; not where something was stopped for it, which is undone by a fresh read only.
+    """
+    if known is not None and (REQUEUING in nodes.notes(known) or not _is_of(known, incident)):
+        known = None
     for attempt in range(TRIES):
-        node = _read(client, name)
+        node = known or _read(client, name)
+        known = None
         found = nodes.marked(node) if node is not None else None
         if node is None or found is None or found.incident != incident:
             return "already"
@@ -53,6 +68,11 @@ def lift(client: Client, name: str, incident: str, first: Callable[[Object], boo
             return "done"
         _yield(attempt)
     raise NotSent(f"node {name} was written by others {TRIES} times in between", retry_after_s=1.0)
+
+
+def _is_of(node: Object, incident: str) -> bool:
+    found = nodes.marked(node)
+    return found is not None and found.incident == incident
 
 
 def marking(node: Object, found: Marked | None, wanted: Mark) -> Object:

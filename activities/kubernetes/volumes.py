@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from activities.kubernetes import pods
 from activities.kubernetes.client import Client, Object, url
 from activities.kubernetes.nodes import metadata
 
+ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
+"""Of the whole cluster: the API server doesn't choose them by node."""
 
-def attached(client: Client, node: str) -> list[str]:
-    """Names of persistent volumes. What the pods that stay use (a daemon with a volume) is nobody's to wait for."""
+
+def attached(client: Client, node: str, attachments: Iterable[Object] | None = None) -> list[str]:
+    """Names of persistent volumes. What the pods that stay use (a daemon with a volume) is nobody's to wait for.
+
+    `attachments` of the cluster, where they have just been listed.
+    """
     names = [
         str(volume)
-        for one in client.list("/apis/storage.k8s.io/v1/volumeattachments")
+        for one in (client.list(ATTACHMENTS) if attachments is None else attachments)
         if (one.get("spec") or {}).get("nodeName") == node
         and (volume := (one["spec"].get("source") or {}).get("persistentVolumeName"))
     ]

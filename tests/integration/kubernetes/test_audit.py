@@ -60,8 +60,9 @@ def test_a_mark_and_its_lift_touch_one_node_and_are_few_calls(site: Site, connec
     name, other = site.add_node(), site.add_node()
     before = site.node(other)["metadata"]["resourceVersion"]
     cluster, since = connect("mark"), datetime.now(UTC)
-    cluster.mark(name, MARK)
-    cluster.lift(name, INCIDENT)
+    for step in (lambda: cluster.mark(name, MARK), lambda: cluster.lift(name, INCIDENT)):
+        assert cluster.node(name), "whoever marks or lifts has just looked; the write is for what was seen then"
+        assert step() == "done"
     until("the audit log has it", lambda: calls(log, "medevac-mark", since)["create", "events"] == 2)
     assert calls(log, "medevac-mark", since) == {
         ("get", "nodes"): 2,

@@ -259,3 +259,24 @@ def test_a_policy_that_denies_the_mark_leaves_nothing_half_done(site: Site, conn
     finally:
         site.send("DELETE", f"{api}ybindings/{site.run}")
         site.send("DELETE", f"{api}ies/{site.run}")
+
+
+def test_what_was_read_before_is_written_to_only_while_it_is_true(site: Site, connect: Connect) -> None:
+    name = site.add_node()
+    cluster = connect("mark")
+    assert cluster.node(name)
+    site.patch(site.node_path(name), {"spec": {"taints": [THEIRS]}})
+    assert cluster.mark(name, MARK) == "done"
+    assert plain(site.node(name)) == [THEIRS, OURS]
+    assert cluster.node(name)
+    site.cordon(name, "alice", on=False)
+    site.cordon(name, "alice")
+    assert cluster.lift(name, "inc-1") == "done"
+    assert site.node(name)["spec"]["unschedulable"], "someone has cordoned it since"
+    assert plain(site.node(name)) == [THEIRS]
+    assert cluster.node(name)
+    assert cluster.mark(name, MARK) == "done"
+    assert cluster.node(name)
+    site.cordon(name, "alice", on=False)
+    with pytest.raises(NotSent, match="veto"):
+        cluster.mark(name, MARK.model_copy(update={"code": "xid-95"}))
