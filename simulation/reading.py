@@ -84,7 +84,7 @@ def one(m: Moment, cluster: str, name: str) -> Node | None:
 def node(m: Moment, row: sqlite3.Row) -> Node:
     return Node(
         cluster=row["cluster"], name=row["node"], uid=row["uid"], pool=row["pool"], gpus=row["gpus"], sku=row["sku"],
-        ready=bool(row["ready"]),
+        ready=bool(row["ready"]), reachable=bool(row["ready"]),
         schedulable=(row["marked_by"] is None or bool(row["uncordoned"])) and row["cordon"] is None,
         machine=Machine(
             provider=row["provider"], id=row["id"], serial=row["serial"], boot_id=row["boot_id"],

@@ -65,7 +65,8 @@ CREATE TABLE pods (
     tolerates INTEGER NOT NULL DEFAULT 0,
     budget TEXT,
     priority INTEGER NOT NULL DEFAULT 0,
-    terminating INTEGER NOT NULL DEFAULT 0
+    terminating INTEGER NOT NULL DEFAULT 0,
+    ends_by REAL                    -- of one that is terminating: when its grace is over
 ) WITHOUT ROWID;
 CREATE INDEX pods_machine ON pods (machine);
 CREATE INDEX pods_budget ON pods (cluster, budget) WHERE budget IS NOT NULL;

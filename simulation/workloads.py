@@ -27,6 +27,7 @@ def pods_on(m: Moment, cluster: str, node: str) -> list[Pod]:
             uid=row["uid"], namespace=row["namespace"], name=row["name"], workload=row["workload"], tier=row["tier"],
             terminating=bool(row["terminating"]), tolerates_mark=bool(row["tolerates"]), budget=row["budget"],
             priority=row["priority"],
+            ends_by=None if row["ends_by"] is None else datetime.fromtimestamp(row["ends_by"], UTC),
         )
         for row in rows
     ]  # fmt: skip
@@ -85,7 +86,7 @@ def remove(m: Moment, uid: str, grace_s: float, *, budgets: bool) -> Did[Evictio
         return Did(Eviction.EVICTED, False)
     if budgets and row["budget"] and not _budget_allows(m, row):
         return Did(Eviction.BUDGET, False, {"budget": row["budget"]})
-    m.run("UPDATE pods SET terminating = 1 WHERE uid = ?", uid)
+    m.run("UPDATE pods SET terminating = 1, ends_by = ? WHERE uid = ?", m.now + grace_s, uid)
     m.later(min(grace_s, m.durations.pod_exit), "pod_exits", uid)
     return Did(Eviction.EVICTED)
 

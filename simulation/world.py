@@ -27,7 +27,7 @@ from simulation.moment import Moment
 from simulation.reading import Billed, Injected, Logged
 
 BUSY_S = 30.0
-VERSION = 1
+VERSION = 2
 
 Clock = Callable[[], datetime]
 

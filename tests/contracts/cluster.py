@@ -153,6 +153,22 @@ class ClusterContract:
         rig.cluster.evict(pod, 30)
         assert next(p for p in rig.cluster.pods(rig.node) if p.uid == pod.uid).terminating
 
+    def test_what_a_silent_node_was_told_is_not_done_and_says_until_when_it_had(self, rig: ClusterRig) -> None:
+        pod = workload_pod(rig)
+        assert pod.ends_by is None
+        rig.silence()
+        node = rig.cluster.node(rig.node)
+        assert node is not None
+        assert (node.ready, node.reachable) == (False, False)
+        before = datetime.now(UTC) if not rig.cluster.simulated else None
+        assert rig.cluster.evict(pod, 5) is Eviction.EVICTED
+        told = next(p for p in rig.cluster.pods(rig.node) if p.uid == pod.uid)
+        assert told.terminating
+        assert told.ends_by is not None
+        assert before is None or told.ends_by >= before
+        rig.grow_late()
+        assert still_there(rig, pod)
+
     def test_evicting_again_is_harmless(self, rig: ClusterRig) -> None:
         rig.cluster.mark(rig.node, MARK)
         pod = workload_pod(rig)

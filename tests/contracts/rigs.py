@@ -45,6 +45,12 @@ class ClusterRig(Rig, Protocol):
     def replace(self, pod: Pod) -> None:
         """The pod is gone, and another one runs under its name."""
 
+    def silence(self) -> None:
+        """Nobody hears the node any more."""
+
+    def grow_late(self) -> None:
+        """Whatever grace a pod had is over; nobody helps it to its end."""
+
     def trouble_evicting(self, trouble: Trouble) -> None: ...
 
     def trouble_marking(self, trouble: Trouble) -> None: ...

@@ -90,6 +90,12 @@ class SimulatedClusterRig(SimulatedRig):
         self.cluster.delete(pod, 0)
         self.pass_time()
 
+    def silence(self) -> None:
+        self.world.inject(self.node, "xid/79", covers=(), cure=(), behaviour=Behaviour(not_ready=True))
+
+    def grow_late(self) -> None:
+        self.pass_time()
+
     def trouble_evicting(self, trouble: Trouble) -> None:
         self.script(Effect.EVICT, trouble)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,6 +12,7 @@ from activities.ports import Cluster, Pod
 from tests.contracts.cluster import ClusterContract
 from tests.contracts.rigs import ClusterRig, Trouble
 from tests.integration.kubernetes.conftest import Connect
+from tests.integration.kubernetes.kubelet import dies
 from tests.integration.kubernetes.proxy import Proxy
 from tests.integration.kubernetes.site import Site, until
 
@@ -47,6 +49,13 @@ class KubernetesRig:
     def replace(self, pod: Pod) -> None:
         self.site.send("DELETE", self.site.within("pods", pod.name), {"gracePeriodSeconds": 0})
         self.pass_time()
+
+    def silence(self) -> None:
+        dies(self.site, self.node)
+
+    def grow_late(self) -> None:
+        late = datetime.now(UTC) + timedelta(seconds=6)
+        until("the grace is over", lambda: datetime.now(UTC) > late)
 
     def trouble_evicting(self, trouble: Trouble) -> None:
         self.proxy.script("POST", "/eviction", trouble)

@@ -156,8 +156,10 @@ def test_pods_that_never_terminate_are_told_not_ignored(house: House, drains: Ev
     house.world.inject(node.name, "xid/79", covers=(), cure=(), behaviour=Behaviour(not_ready=True))
     node = house.marked(node)
     result = run(drains.evacuate, house.evacuate_request(node, Drain.NOW, 0.5, 0.3))
-    assert result.outcome is Outcome.TIMED_OUT
-    assert "still terminating" in result.reason
+    # Not drained, and not waited for: no time makes a silent node end them.
+    assert result.outcome is Outcome.UNREACHABLE
+    assert "were told to end" in result.reason
+    assert [pod.terminating for pod in workload_pods(house, node)] == [True]
 
 
 def test_a_cluster_that_cannot_be_listed_times_out(house: House, drains: EvacuationActivities) -> None:
