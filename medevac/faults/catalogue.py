@@ -13,7 +13,7 @@ from importlib.resources import files
 from types import MappingProxyType
 
 from medevac.events.event import HealthEvent, Kind, Severity
-from medevac.faults import nvlink5, recovery
+from medevac.faults import nvlink4, nvlink5, recovery
 from medevac.faults.classes import Covers, FaultClass
 from medevac.model import Model
 
@@ -93,8 +93,9 @@ def classify(event: HealthEvent) -> HealthEvent:
     """Fills `fault_class`, `covers`, `advice` and `note` from the catalogue and what the driver itself says.
 
     Raises a class above its row only for: the word Fatal in a switch's line where the guide leaves it open,
-    the NVLink 5 decode (whose rows are `unknown` until decoded), and Xid 154's recommendation. A worse class that
-    is already there (a policy's threshold or rule put it) is kept.
+    the NVLink 5 decode (whose rows are `unknown` until decoded), and Xid 154's recommendation. Lowers it only where
+    the registers of an Xid 74 say that operation goes on. A worse class that is already there (a policy's threshold or
+    rule put it) is kept.
     """
     if event.fault is None:
         return event
@@ -107,6 +108,8 @@ def classify(event: HealthEvent) -> HealthEvent:
             covers = covers or (Covers.LINK,)
     elif (decoded := nvlink5.decode_event(event)) is not None:
         fault_class, advice, note = decoded.fault_class, decoded.first_rung, decoded.note
+    elif (link := nvlink4.decode_event(event)) is not None:
+        fault_class, advice, note = link.fault_class or fault_class, link.first_rung or advice, link.note
     elif event.fault == "xid/154" and (wanted := recovery.read(event.detail.get("recovery_action"))) is not None:
         fault_class, covers, advice, note = wanted.fault_class, wanted.covers, wanted.rung, wanted.note
     if event.kind is Kind.PLANNED and not fault_class.latched and fault_class is not FaultClass.RECORD:

@@ -82,6 +82,11 @@ class FaultSet(Model):
         open = [f for f in self.faults if f.fault_class.repairable]
         return bool(open) and all(f.taken_back_at is not None and not f.fault_class.latched for f in open)
 
+    def unknown(self, now: datetime, repeat_s: float) -> tuple[str, ...]:
+        """Codes of which nobody has said for two repeat intervals whether they still hold. Such a fault is neither
+        clear (it stays open) nor still there: nothing destructive may be done for it alone."""
+        return tuple(f.code for f in self._worst_first() if (at := f.unknown_at(repeat_s)) is not None and at <= now)
+
     @property
     def recommended(self) -> str | None:
         """The rung that the driver itself recommends; not heard beside a failed remap, which nothing resets."""

@@ -11,6 +11,8 @@ from medevac.model import Model
 
 RETAKES = {"xid/162": "xid/163"}
 """Log lines that take back another one."""
+MISSED = 2
+"""Repeat intervals after which a level that isn't stated any more is unknown (protocols, what clears a fault)."""
 MAX_RAISERS = 32
 MAX_ENTITIES = 64
 ANYONE = "*"
@@ -30,6 +32,8 @@ class Raiser(Model):
     entities: tuple[str, ...] = ()
     starts_at: datetime | None = None
     actionable: bool = True
+    every_s: float | None = None
+    """Its longest pause between two repeats so far; None before the first repeat."""
 
     @classmethod
     def of(cls, event: HealthEvent, now: datetime) -> Raiser:
@@ -44,6 +48,16 @@ class Raiser(Model):
             starts_at=event.starts_at,
             actionable=event.actionable,
         )
+
+    def unknown_at(self, repeat_s: float) -> datetime | None:
+        """When a level that isn't repeated any more stops being known: neither clear nor still there.
+
+        `repeat_s`: at which such senders repeat as a rule; one that has been seen to take longer has its own rate.
+        None for an edge, which is never repeated, and for one that was taken back.
+        """
+        if self.statement is Statement.EDGE or self.cleared_at is not None:
+            return None
+        return self.last_seen + MISSED * timedelta(seconds=max(repeat_s, self.every_s or 0.0))
 
     def same_sender(self, event: HealthEvent) -> bool:
         return self.source == event.source and self.sender == event.sender
@@ -100,6 +114,15 @@ class OpenFault(Model):
         # A provider that calls its notice off needs no dwell.
         return at if self.fault_class is FaultClass.PLANNED else at + timedelta(seconds=dwell_s)
 
+    def unknown_at(self, repeat_s: float) -> datetime | None:
+        """When nobody's statement of it is fresh any more. None for a latched fault, which stands whatever is said,
+        for one that an edge raised, and for one that was taken back."""
+        if self.fault_class.latched:
+            return None
+        standing = [r for r in self.raised_by if r.cleared_at is None]
+        times = [r.unknown_at(repeat_s) for r in standing]
+        return max((t for t in times if t), default=None) if all(times) else None
+
     def is_taken_back_by(self, event: HealthEvent) -> bool:
         return any(self._matches(r, event) for r in self.raised_by)
 
@@ -140,6 +163,9 @@ def raised(before: tuple[Raiser, ...], event: HealthEvent, now: datetime) -> tup
     kept: list[Raiser] = []
     for r in before:
         if r.same_sender(event) and r.dedupe_key == event.dedupe_key:
+            pause = (now - r.last_seen).total_seconds()
+            longest = max(pause, r.every_s or 0.0) if r.cleared_at is None else r.every_s
+            raiser = raiser.model_copy(update={"every_s": longest})
             continue
         if r.replaced_by(event):
             if r.starts_at and event.starts_at and r.starts_at > event.starts_at:

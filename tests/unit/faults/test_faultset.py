@@ -363,3 +363,31 @@ def test_the_worst_word_of_the_senders_is_kept_and_the_set_survives_json() -> No
     assert faults.faults[0].severity is Severity.CRITICAL
     assert faults.faults[0].statement is Statement.LEVEL
     assert FaultSet.model_validate_json(faults.model_dump_json()) == faults
+
+
+# --- levels that nobody repeats ---------------------------------------------------------------------------------
+
+
+def test_an_alert_that_is_not_repeated_is_unknown_after_two_intervals_neither_clear_nor_still_there() -> None:
+    faults = hear((0, alert(HOT)), (300, alert(HOT)), (600, alert(HOT)))
+    assert faults.unknown(at(600 + 599), 60) == ()
+    assert faults.unknown(at(600 + 600), 60) == (HOT,), "it has been seen to repeat every 300 s"
+    assert faults.codes == (HOT,)
+    assert not faults.clearing
+    assert faults.settle(at(10_000))[1] == ()
+
+
+def test_a_first_statement_has_the_usual_interval_and_a_repeat_makes_it_known_again() -> None:
+    faults = hear((0, alert(HOT)))
+    assert faults.unknown(at(119), 60) == ()
+    assert faults.unknown(at(120), 60) == (HOT,)
+    assert hear((120, alert(HOT)), start=faults).unknown(at(121), 60) == ()
+
+
+def test_latched_edges_and_what_another_still_says_are_never_unknown() -> None:
+    assert hear((0, alert("xid/79"))).unknown(at(10_000), 60) == (), "latched: it stands whatever is said"
+    line = said(HOT)
+    assert hear((0, alert(HOT)), (1, line)).unknown(at(10_000), 60) == (), "a log line is never repeated"
+    both = hear((0, alert(HOT, key="a")), (0, alert(HOT, key="b")), (9_990, alert(HOT, key="b")))
+    assert both.unknown(at(10_000), 60) == ()
+    assert hear((0, alert(HOT)), (10, alert(HOT, over=True))).unknown(at(10_000), 60) == (), "taken back, not unknown"
