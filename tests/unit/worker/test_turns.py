@@ -75,11 +75,11 @@ async def test_a_worse_fault_does_not_wait_behind_the_nodes_own_backlog(
     engine: StubEngine, node: Node, services: Services
 ) -> None:
     with away(engine, services.intake):
-        backlog = [said(node, "xid/63", key=f"page-{n}", after_s=n / 10) for n in range(500)]
+        backlog = [said(node, "xid/119", key=f"page-{n}", after_s=n / 10) for n in range(500)]
         await services.intake.take(backlog, SIM_A, NOW)
         await services.intake.take([said(node, "xid/79", after_s=60)], SIM_A, NOW + timedelta(seconds=60))
-    drainer = Drainer(services.intake, services.inventory, services.stores, services.threads)
-    await drainer.once()
+    assert services.stores.inbox.waiting()[0] == 501
+    await Drainer(services.intake, services.inventory, services.stores, services.threads).once()
     heard = [event.fault for _, _, event in engine.reported]
     assert len(heard) <= BURST, "the node's share"
     assert heard[0] == "xid/79"
