@@ -15,6 +15,7 @@ from activities import signatures as sig
 from activities import steps
 from activities.clock import Clock, utcnow
 from activities.deadline import deadline
+from activities.evidence import Evidence
 from activities.failures import Refused, redact, unreadable, waits
 from activities.heartbeat import Cancelled, Pulse
 from activities.means import means
@@ -39,12 +40,21 @@ _WITHIN = frozenset((Verb.RESTART_AGENT, Verb.RESET_GPU))
 
 
 class MachineActivities:
-    def __init__(self, registry: Registry, look: Look, intents: Intents, ledger: Ledger, clock: Clock = utcnow) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        look: Look,
+        intents: Intents,
+        ledger: Ledger,
+        clock: Clock = utcnow,
+        evidence: Evidence | None = None,
+    ) -> None:
         self._registry = registry
         self._look = look
         self._intents = intents
         self._ledger = ledger
         self._clock = clock
+        self._evidence = evidence
 
     @activity.defn(name=sig.ACT.name, no_thread_cancel_exception=True)
     def act(self, request: sig.ActRequest) -> StepResult:
@@ -62,6 +72,7 @@ class MachineActivities:
             was = self._read(f"provider {provider.name}", lambda: provider.state(node, request.pre.incident))
             if request.verb in _WITHIN and not node.reachable:
                 return self._end(Outcome.FAILED, f"{request.verb} leaves pods running that a silent node can't end")
+            known = self._known(request, node)
             self._look.now(request.pre)
         except Refused as refused:
             return self._end(Outcome.REFUSED, refused.reason, who=refused.who)
@@ -85,12 +96,10 @@ class MachineActivities:
         )
         if not new:
             return self._waits_for_proof(intent)
-        if request.verb is Verb.REQUEST and was.successor is not None:
+        if request.verb is Verb.REQUEST and (asked := was.successor or was.successor_id):
             # Searched by tag before asking: an earlier step of this incident asked, and its answer was lost.
-            self._note_answer(request, f"asked for before: {was.successor}")
-            return self._end(
-                Outcome.ALREADY, f"a successor was asked for before: {was.successor}", identity=node.identity
-            )
+            self._note_answer(request, f"asked for before: {asked}")
+            return self._end(Outcome.ALREADY, f"a successor was asked for before: {asked}", identity=node.identity)
         # From here on the call counts as made. Only a sure "not sent" takes that back.
         try:
             self._still_ours(entered)
@@ -111,10 +120,13 @@ class MachineActivities:
             kind = "" if isinstance(error, Unclear) else f"{type(error).__name__}: "
             said = f"{request.verb} called, unclear whether it was done ({kind}{redact(str(error))}); waiting for proof"
             self._note_answer(request, said)
-            return self._end(Outcome.DONE, said, identity=node.identity, proof={"unclear": True})
+            return self._end(Outcome.DONE, said, identity=node.identity, proof={"unclear": True, **known})
         self._note_answer(request, answer)
         return self._end(
-            Outcome.DONE, f"{request.verb} called, waiting for proof", identity=node.identity, proof={"answer": answer}
+            Outcome.DONE,
+            f"{request.verb} called, waiting for proof",
+            identity=node.identity,
+            proof={"answer": answer, **known},
         )
 
     @activity.defn(name=sig.PROVE.name, no_thread_cancel_exception=True)
@@ -168,6 +180,13 @@ class MachineActivities:
                     pulse.wait(poll_s)
                 except Cancelled:
                     return self._end(Outcome.CANCELLED, f"cancelled while waiting for proof: {lacks}")
+
+    def _known(self, request: sig.ActRequest, node: Node) -> dict[str, JsonValue]:
+        """What is known about the machine before it is touched, where no drain has asked before."""
+        if self._evidence is None or request.verb is Verb.REQUEST:
+            return {}
+        bundle = self._evidence.at_once(request.pre, node)
+        return bundle.proof() if bundle else {}
 
     # -- parts -------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import shutil
+import tempfile
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -66,8 +69,8 @@ class MachineLook(Look):
 class Desk:
     def __init__(self, rig: ProviderRig, ledger: Path) -> None:
         self.rig = rig
+        shutil.copy(_empty_ledger(), ledger)
         self.db = Database(f"sqlite:///{ledger}", timeout_s=5.0)
-        self.db.upgrade()
         self.intents = Intents(self.db)
         self.registry = Registry(
             clusters=[cast(Cluster, RigCluster(rig))],
@@ -94,7 +97,7 @@ class Desk:
         )
         return environment(attempt).run(self._machines.act, request)
 
-    def prove(self, *verbs: Verb, deadline_s: float = 0.5, n: int = 1) -> StepResult:
+    def prove(self, *verbs: Verb, deadline_s: float = 20.0, n: int = 1) -> StepResult:
         """Of the last of `verbs`, and of those before it."""
         request = sig.ProveRequest(
             key=StepKey(incident=INCIDENT, step="prove", n=n),
@@ -120,6 +123,16 @@ class Desk:
             "mark": False,
         }
         return sig.Precondition(**given)
+
+
+@functools.cache
+def _empty_ledger() -> Path:
+    """Migrated once for all tests."""
+    path = Path(tempfile.mkdtemp(prefix="medevac-ledger-")) / "empty.sqlite"
+    db = Database(f"sqlite:///{path}")
+    db.upgrade()
+    db.engine.dispose()
+    return path
 
 
 def environment(attempt: int = 1) -> ActivityEnvironment:

@@ -1,0 +1,297 @@
+"""AWS's far side: moto's server, and a thin proxy before it that counts, and makes calls go wrong in chosen ways.
+
+What moto lacks is added there: launches that know their token, root volumes that can be replaced, lifecycle actions.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import json
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+import boto3
+
+from tests.contracts.rigs import RETRY_AFTER_S, Trouble
+
+REGION = "us-east-1"
+EC2_XML = "http://ec2.amazonaws.com/doc/2016-11-15/"
+LIES = {
+    "RebootInstances": "<return>true</return>",
+    "StopInstances": "<instancesSet/>",
+    "TerminateInstances": "<instancesSet/>",
+    "RunInstances": "<instancesSet><item><instanceId>i-0123456789abcdef0</instanceId>"
+    "<instanceState><code>0</code><name>pending</name></instanceState></item></instancesSet>",
+    "CreateReplaceRootVolumeTask": "<replaceRootVolumeTask><replaceRootVolumeTaskId>rrvt-1</replaceRootVolumeTaskId>"
+    "</replaceRootVolumeTask>",
+    "TerminateInstanceInAutoScalingGroup": "<TerminateInstanceInAutoScalingGroupResult><Activity>"
+    "<ActivityId>a-1</ActivityId></Activity></TerminateInstanceInAutoScalingGroupResult>",
+}
+Answer = tuple[int, dict[str, str], bytes]
+
+
+@dataclass(frozen=True)
+class Call:
+    api: str
+    given: dict[str, str]
+    pid: str = ""
+
+    @property
+    def ids(self) -> list[str]:
+        return [value for key, value in self.given.items() if re.fullmatch(r"InstanceIds?(\.\w*\.?\d+)?", key)]
+
+
+@dataclass
+class Script:
+    api: str
+    trouble: Trouble | Callable[[Call, str], None]
+    """Or what is done at the points `before` and `after` of the call; it is dropped then."""
+    times: int = 1
+    code: str = "OperationNotPermitted"
+
+
+@dataclass
+class FarSide:
+    moto: str
+    calls: list[Call] = field(default_factory=list)
+    """All that arrived."""
+    effects: list[Call] = field(default_factory=list)
+    """Those that moto carried out and that changed something."""
+    scripts: list[Script] = field(default_factory=list)
+    impaired: set[str] = field(default_factory=set)
+    """Instances whose status checks fail."""
+    limits: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """API: size and refill per second of its bucket."""
+    throttled: Counter[str] = field(default_factory=Counter)
+    tasks: dict[str, str] = field(default_factory=dict)
+    """Root volume replacements by token: their instance."""
+    failed_tasks: set[str] = field(default_factory=set)
+    heard: Callable[[Call], None] = lambda call: None
+    delay_s: float = 0.0
+    _tokens: dict[str, Answer] = field(default_factory=dict)
+    _levels: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __enter__(self) -> Self:
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"far": self}))
+        self._http.daemon_threads = True
+        self._http.request_queue_size = 256
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    def direct(self, service: str, region: str = REGION, **credentials: str) -> Any:
+        """Past the proxy: what others do in the account."""
+        return _client(service, region, self.moto, *sorted(credentials.items()))
+
+    def script(self, api: str, trouble: Trouble | Callable[[Call, str], None], times: int = 1, code: str = "") -> None:
+        with self._lock:
+            self.scripts.append(Script(api, trouble, times, code or "OperationNotPermitted"))
+
+    def count(self, api: str) -> int:
+        with self._lock:
+            return sum(call.api == api for call in self.calls)
+
+    def done(self, *apis: str) -> list[Call]:
+        with self._lock:
+            return [call for call in self.effects if call.api in apis]
+
+    # -- one call ----------------------------------------------------------------------------------------------
+
+    def answer(self, call: Call, forward: Callable[[], Answer]) -> Answer | None:
+        """None = the connection is dropped."""
+        if self.delay_s:
+            time.sleep(self.delay_s)
+        with self._lock:
+            self.calls.append(call)
+            script = next((one for one in self.scripts if one.times and one.api == call.api), None)
+            if script:
+                script.times -= 1
+        how = script.trouble if script else None
+        if callable(how):
+            how(call, "before")
+        if how is Trouble.TIMEOUT_BEFORE:
+            return None
+        if how is Trouble.THROTTLE:
+            return error(call, 503, "RequestLimitExceeded", {"Retry-After": f"{RETRY_AFTER_S:.0f}"})
+        if how is Trouble.REFUSE and script:
+            return error(call, 500 if script.code.startswith("Internal") else 400, script.code)
+        if not self._within_limit(call.api):
+            return error(call, 503, "RequestLimitExceeded")
+        if how is Trouble.LIE:
+            return lie(call)
+        given = self._own(call, forward)
+        if callable(how):
+            how(call, "after")
+        return None if how is Trouble.TIMEOUT_AFTER or callable(how) else given
+
+    def _own(self, call: Call, forward: Callable[[], Answer]) -> Answer:
+        token = call.given.get("ClientToken", "")
+        with self._lock:
+            if call.api == "RunInstances" and token in self._tokens:
+                return self._tokens[token]
+            match call.api:
+                case "CreateReplaceRootVolumeTask":
+                    given = self._replace_root(call)
+                case "DescribeReplaceRootVolumeTasks":
+                    return self._describe_tasks(call)
+                case "CompleteLifecycleAction" | "RecordLifecycleActionHeartbeat":
+                    given = ok(call, f"<{call.api}Result/>")
+                case _:
+                    given = forward()
+            status, headers, body = given
+            if call.api == "DescribeInstanceStatus":
+                return status, headers, self._with_impaired(body)
+            if status < 300 and self._changed(call, body):
+                self.effects.append(call)
+                self.heard(call)
+                if call.api == "RunInstances":
+                    self._tokens[token] = given
+            return given
+
+    def _changed(self, call: Call, body: bytes) -> bool:
+        if call.api.startswith(("Describe", "Get", "Assume")):
+            return False
+        if call.api == "TerminateInstances":
+            before = re.findall(rb"<previousState>.*?<name>(\S+?)</name>.*?</previousState>", body, re.DOTALL)
+            return any(state not in (b"terminated", b"shutting-down") for state in before)
+        return True
+
+    def _replace_root(self, call: Call) -> Answer:
+        id, token = call.given["InstanceId"], call.given["ClientToken"]
+        if token not in self.tasks:
+            self.tasks[token] = id
+            ec2 = self.direct("ec2")
+            instance = ec2.describe_instances(InstanceIds=[id])["Reservations"][0]["Instances"][0]
+            root = instance["RootDeviceName"]
+            old = next(d["Ebs"]["VolumeId"] for d in instance["BlockDeviceMappings"] if d["DeviceName"] == root)
+            zone = instance["Placement"]["AvailabilityZone"]
+            new = ec2.create_volume(AvailabilityZone=zone, Size=8)["VolumeId"]
+            ec2.detach_volume(VolumeId=old, InstanceId=id, Device=root)
+            ec2.attach_volume(VolumeId=new, InstanceId=id, Device=root)
+        return ok(call, f"<replaceRootVolumeTask><replaceRootVolumeTaskId>rrvt-{token[:8]}</replaceRootVolumeTaskId>"
+                  f"<instanceId>{id}</instanceId><taskState>pending</taskState></replaceRootVolumeTask>")  # fmt: skip
+
+    def _describe_tasks(self, call: Call) -> Answer:
+        wanted = call.given.get("Filter.1.Value.1", "")
+        items = "".join(
+            f"<item><replaceRootVolumeTaskId>rrvt-{token[:8]}</replaceRootVolumeTaskId><instanceId>{id}</instanceId>"
+            f"<taskState>{'failed' if id in self.failed_tasks else 'in-progress'}</taskState></item>"
+            for token, id in self.tasks.items()
+            if id == wanted
+        )
+        return ok(call, f"<replaceRootVolumeTaskSet>{items}</replaceRootVolumeTaskSet>")
+
+    def _with_impaired(self, body: bytes) -> bytes:
+        def one(item: re.Match[str]) -> str:
+            ill = any(f"<instanceId>{id}</instanceId>" in item[0] for id in self.impaired)
+            return item[0].replace("<status>ok</status>", "<status>impaired</status>") if ill else item[0]
+
+        return re.sub(r"<item><availabilityZone>.*?</systemStatus></item>", one, body.decode()).encode()
+
+    def _within_limit(self, api: str) -> bool:
+        if api not in self.limits:
+            return True
+        size, per_s = self.limits[api]
+        with self._lock:
+            now = time.monotonic()
+            level, at = self._levels.get(api, (size, now))
+            level = min(size, level + (now - at) * per_s)
+            fine = level >= 1
+            self._levels[api] = (level - 1 if fine else level, now)
+            if not fine:
+                self.throttled[api] += 1
+            return fine
+
+
+@functools.cache
+def _client(service: str, region: str, endpoint: str, *credentials: tuple[str, str]) -> Any:
+    return boto3.client(service, region_name=region, endpoint_url=endpoint, **dict(credentials))
+
+
+def ok(call: Call, inner: str) -> Answer:
+    return (
+        200,
+        {"Content-Type": "text/xml"},
+        f'<{call.api}Response xmlns="{EC2_XML}">{inner}</{call.api}Response>'.encode(),
+    )
+
+
+def lie(call: Call) -> Answer:
+    if call.api == "UpdateNodegroupConfig":
+        return 200, {"Content-Type": "application/json"}, b'{"update": {"id": "u-1"}}'
+    return ok(call, LIES[call.api])
+
+
+def error(call: Call, status: int, code: str, headers: dict[str, str] | None = None) -> Answer:
+    """In EC2's own form, in that of the other query APIs, or in that of EKS."""
+    said = f"{code} said by a test"
+    if call.api.endswith("Nodegroup") or call.api == "UpdateNodegroupConfig":
+        return status, {"x-amzn-ErrorType": code, **(headers or {})}, json.dumps({"message": said}).encode()
+    inner = f"<Error><Code>{code}</Code><Message>{said}</Message></Error>"
+    ec2 = f"<Response><Errors>{inner}</Errors><RequestID>r-1</RequestID></Response>"
+    other = f"<ErrorResponse>{inner}<RequestId>r-1</RequestId></ErrorResponse>"
+    return status, headers or {}, (other if "AutoScaling" in call.api or call.api == "AssumeRole" else ec2).encode()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    far: FarSide
+
+    def handle_one(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        answer = self.far.answer(self._call(body), lambda: self._forward(body))
+        if answer is None:
+            self.close_connection = True
+            self.connection.close()
+            return
+        status, headers, content = answer
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = do_PUT = do_DELETE = handle_one
+
+    def _call(self, body: bytes) -> Call:
+        form = {key: values[0] for key, values in parse_qs(body.decode(errors="replace")).items()}
+        if "Action" in form:
+            return Call(form["Action"], form)
+        api = "UpdateNodegroupConfig" if self.path.endswith("/update-config") else "DescribeNodegroup"
+        return Call(api, {"path": self.path})
+
+    def _forward(self, body: bytes) -> Answer:
+        target = urlsplit(self.far.moto)
+        assert target.hostname
+        connection = http.client.HTTPConnection(target.hostname, target.port, timeout=60)
+        try:
+            kept = {k: v for k, v in self.headers.items() if k.lower() not in ("connection", "content-length")}
+            connection.request(self.command, self.path, body or None, kept)
+            answer = connection.getresponse()
+            content = answer.read()
+            dropped = ("content-length", "transfer-encoding", "connection", "date", "server")
+            return answer.status, {k: v for k, v in answer.getheaders() if k.lower() not in dropped}, content
+        finally:
+            connection.close()
+
+    def log_message(self, *_: object) -> None:
+        pass
