@@ -98,7 +98,8 @@ class ControlPlane:
             f"--service-account-key-file={self.folder / 'accounts.key'}",
             f"--service-account-signing-key-file={self.folder / 'accounts.key'}",
             # It would wait for a controller that issues tokens, which nothing here needs.
-            "--disable-admission-plugins=ServiceAccount", "--profiling=false", *self._audited(),
+            "--disable-admission-plugins=ServiceAccount", "--profiling=false", "--allow-privileged=true",
+            *self._audited(),
         ])  # fmt: skip
         self._wait("kube-apiserver", self._ready)
         common = [f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--secure-port=0", "--profiling=false"]
