@@ -6,10 +6,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from activities.failures import UNREADABLE_RETRY_S, Refused, unreadable, waits
+from activities.storage.campaigns import Campaigns
 from activities.storage.ledger import Ledger
 from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalResult, ApprovalState, ApprovalView
 from medevac.approvals.signing import Signatures
+from medevac.fleet.order import Order
 
 REMEMBERED = 200
 """Decided questions don't change; a fleet's may be long, and every call looks."""
@@ -18,8 +20,9 @@ REMEMBERED = 200
 class Approved:
     """A message that claims a yes is believed only as far as signed votes in the ledger bear it out."""
 
-    def __init__(self, ledger: Ledger, vote_keys: Sequence[str]) -> None:
+    def __init__(self, ledger: Ledger, campaigns: Campaigns, vote_keys: Sequence[str]) -> None:
         self._ledger = ledger
+        self._campaigns = campaigns
         self._signatures = Signatures(vote_keys)
         self._results: OrderedDict[str, ApprovalResult] = OrderedDict()
 
@@ -33,6 +36,16 @@ class Approved:
                 self._results.popitem(last=False)
         if incident not in result.covers:
             raise Refused(f"approval {approval} was not given for this incident")
+
+    def check_order(self, order: Order, cluster: str, node: str) -> None:
+        """A campaign's: agreed to by signed votes, and still wanted of this node."""
+        self.check(order.approval, order.campaign)
+        try:
+            why_not = self._campaigns.why_not(order, cluster, node)
+        except Exception as error:
+            raise unreadable("the campaigns", error) from None
+        if why_not:
+            raise Refused(why_not)
 
     def _view(self, approval: str) -> ApprovalView:
         try:

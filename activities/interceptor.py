@@ -25,7 +25,7 @@ from medevac.incident import IncidentView, Outcome, State, StepKey, StepResult
 
 NEED_THE_LEDGER = frozenset(a.name for a in (sig.ACQUIRE, sig.EVACUATE, sig.ACT, sig.TICKET))
 """Destroys, or can't be undone: begins only once the ledger has its beginning. The others never wait for it."""
-WITHOUT_LINES = frozenset(a.name for a in (sig.RECORD, sig.PLAN))
+WITHOUT_LINES = frozenset(a.name for a in (sig.RECORD, sig.PLAN, sig.CAMPAIGN_STEP))
 """Writes itself; or is recorded by its workflow as a decision."""
 
 STATES = {

@@ -17,6 +17,7 @@ from activities.ports import CheckResult as CheckResult
 from activities.ports import Mark as Mark
 from activities.ports import Verb as Verb
 from medevac.approvals.approval import ApprovalRequest, ApprovalResult, ApprovalView
+from medevac.campaigns.progress import CampaignState
 from medevac.faults.classes import Covers, FaultClass
 from medevac.faults.faultset import FaultSet
 from medevac.fleet.lease import Ask, Granted, LeaseRef, LeaseRequest
@@ -234,13 +235,32 @@ class Recorded(Model):
     lines: int
 
 
+class CampaignStepRequest(Model):
+    campaign: str
+    n: int
+    decided: bool | None = None
+    """People's answer, once there is one."""
+    reason: str = ""
+
+
+class CampaignStepped(Model):
+    state: CampaignState
+    why: str
+    look_again_s: float
+
+
 # -- the table -------------------------------------------------------------------------------------------------
+
+
+STEADY_S = 60.0
 
 
 class Shape(StrEnum):
     LOCAL = "local"
     QUICK = "quick"
     """Short start-to-close, no heartbeat."""
+    STEADY = "steady"
+    """Up to a minute's reading and telling, made again as a whole when its worker dies."""
     LONG = "long"
     """Heartbeats from a background task; its own deadline is in its input."""
 
@@ -271,6 +291,8 @@ class Activity(Generic[In, Out]):
                 "heartbeat_timeout": timedelta(seconds=timing.heartbeat_s),
                 "schedule_to_close_timeout": timedelta(seconds=deadline_s + 4 * timing.heartbeat_s + 30),
             }
+        if self.shape is Shape.STEADY:
+            return {**common, "start_to_close_timeout": timedelta(seconds=STEADY_S)}
         return {
             **common,
             "start_to_close_timeout": timedelta(seconds=timing.short_s),
@@ -291,9 +313,10 @@ TICKET = Activity("ticket", TicketRequest, StepResult)
 NOTIFY = Activity("notify", NotifyRequest, StepResult, queue=Queue.CHAT)
 ASK = Activity("ask", AskRequest, StepResult)
 RECORD = Activity("record", RecordRequest, Recorded)
+CAMPAIGN_STEP = Activity("campaign_step", CampaignStepRequest, CampaignStepped, Shape.STEADY)
 
 ALL: tuple[Activity[Any, Any], ...] = (
-    PLAN, MARK, LIFT, ACQUIRE, RELEASE, EVACUATE, ACT, PROVE, VERIFY, TICKET, NOTIFY, ASK, RECORD,
+    PLAN, MARK, LIFT, ACQUIRE, RELEASE, EVACUATE, ACT, PROVE, VERIFY, TICKET, NOTIFY, ASK, RECORD, CAMPAIGN_STEP,
 )  # fmt: skip
 
 

@@ -17,10 +17,19 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.signatures import Queue, Timing
-from medevac.approvals.approval import Vote
+from medevac.approvals.approval import ApprovalRequest, Vote
 from medevac.events.event import HealthEvent
 from medevac.model import Model
-from workflows.messages import NODE, NodeAnswer, NodeInput, approval_workflow_id, node_workflow_id
+from workflows.messages import (
+    CAMPAIGN,
+    NODE,
+    CampaignInput,
+    NodeAnswer,
+    NodeInput,
+    approval_workflow_id,
+    campaign_workflow_id,
+    node_workflow_id,
+)
 
 UPDATES_AT_ONCE = 8
 """Per workflow. Temporal refuses the eleventh, and retries of refused ones starve the rest."""
@@ -56,6 +65,10 @@ class Engine(Protocol):
         ...
 
     async def vote(self, vote: Vote) -> str: ...
+
+    async def start_campaign(self, campaign: str, question: ApprovalRequest) -> None:
+        """Started twice it is one. Raises `Unavailable`."""
+        ...
 
     async def wake(self, workflow_id: str) -> None:
         """Raises `NotRunning`, `Unavailable`."""
@@ -111,6 +124,20 @@ class TemporalEngine:
         except NotRunning:
             return False
         return True
+
+    async def start_campaign(self, campaign: str, question: ApprovalRequest) -> None:
+        try:
+            await self._client.start_workflow(
+                CAMPAIGN,
+                CampaignInput(id=campaign, timing=self._timing, question=question),
+                id=campaign_workflow_id(campaign),
+                task_queue=Queue.MAIN,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                static_summary=question.title,
+                rpc_timeout=self._signal_timeout,
+            )
+        except (RPCError, TimeoutError, RuntimeError) as error:
+            raise Unavailable(_short(error)) from error
 
     async def wake(self, workflow_id: str) -> None:
         await self._signal(workflow_id, "wake")

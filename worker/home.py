@@ -22,8 +22,9 @@ SENDER = "sender"
 PEOPLE = {
     "ada": ("viewer", "operator", "approver", "capacity-owners", "admin"),
     "grace": ("viewer", "operator", "approver"),
+    "kim": ("viewer", "operator"),
 }
-"""Two, because some things take two people."""
+"""Some things take two people, and who asks for one has no vote in it."""
 SPARES = 4
 """Of each pool: work that is evicted moves there, and with none left the guard makes the next node wait."""
 

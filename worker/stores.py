@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from activities.guard.store import GuardStore
+from activities.storage.campaigns import Campaigns
 from activities.storage.database import Database
 from activities.storage.dead_letters import DeadLetters
 from activities.storage.dwells import Dwells
@@ -30,6 +31,7 @@ class Stores:
     dead_letters: DeadLetters
     leaders: Leaders
     guard: GuardStore
+    campaigns: Campaigns
 
 
 def open_stores(url: str) -> Stores:
@@ -48,4 +50,5 @@ def open_stores(url: str) -> Stores:
         dead_letters=DeadLetters(database),
         leaders=Leaders(database),
         guard=GuardStore(database, policies),
+        campaigns=Campaigns(database),
     )

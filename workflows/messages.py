@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from activities.signatures import PRODUCTION, AskRequest, Decided, Timing
-from medevac.approvals.approval import ApprovalResult, ApprovalView
+from medevac.approvals.approval import ApprovalRequest, ApprovalResult, ApprovalView
+from medevac.campaigns.progress import CampaignState
 from medevac.events.event import HealthEvent
 from medevac.faults.faultset import FaultSet, Remedy
 from medevac.fleet.lease import LeaseRef
@@ -15,11 +16,16 @@ from medevac.policy.plan import Plan, Rung
 
 NODE = "node"
 APPROVAL = "approval"
+CAMPAIGN = "campaign"
 
 
 def node_workflow_id(cluster: str, node: str) -> str:
     """The id is the lock and the dedupe key: one incident at a time for each node."""
     return f"node/{cluster}/{node}"
+
+
+def campaign_workflow_id(campaign: str) -> str:
+    return f"campaign/{campaign}"
 
 
 def approval_workflow_id(approval: str) -> str:
@@ -81,6 +87,16 @@ class ApprovalInput(Model):
     carried: ApprovalView | None = None
 
 
+class CampaignInput(Model):
+    id: str
+    timing: Timing = PRODUCTION
+    question: ApprovalRequest | None = None
+    """What people are asked first, always."""
+    n: int = 0
+    """Steps made by earlier runs."""
+    state: CampaignState = CampaignState.ASKED
+
+
 class Order(Model):
     """A person's word about one incident; declined when another one runs on the node by now."""
 
@@ -111,11 +127,13 @@ class NodeAnswer(Model):
 
 __all__ = [
     "APPROVAL",
+    "CAMPAIGN",
     "NODE",
     "ApprovalInput",
     "AskRequest",
     "AssignRequest",
     "By",
+    "CampaignInput",
     "Carried",
     "Decided",
     "HoldRequest",
@@ -123,5 +141,6 @@ __all__ = [
     "NodeInput",
     "Order",
     "approval_workflow_id",
+    "campaign_workflow_id",
     "node_workflow_id",
 ]

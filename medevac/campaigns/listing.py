@@ -50,7 +50,8 @@ class Skipped(Model):
 
 
 class CampaignPlan(Model):
-    """What people agree to. `hash` binds their yes to these nodes and this care."""
+    """What people agree to. `hash` binds their yes to these machines and this care, not to the jobs of the minute:
+    what a node would lose that nobody could know is asked about node by node."""
 
     spec: Spec
     policy_version: int
@@ -64,7 +65,10 @@ class CampaignPlan(Model):
 
     @cached_property
     def hash(self) -> str:
-        return digest(self.model_dump(mode="json", exclude={"made_at", "estimate_s", "skipped"}))[:16]
+        words = self.model_copy(
+            update={"members": tuple(m.model_copy(update={"jobs": (), "destroys": ()}) for m in self.members)}
+        )
+        return digest(words.model_dump(mode="json", exclude={"made_at", "estimate_s", "skipped"}))[:16]
 
     @property
     def jobs(self) -> tuple[str, ...]:

@@ -36,6 +36,8 @@ class CampaignState(StrEnum):
     PAUSED = "paused"
     HALTED = "halted"
     """Stopped by what was seen or by a person; nothing is begun, what is under way ends."""
+    ENDING = "ending"
+    """A person has ended it: what is in hand is taken back or ends."""
     ENDED = "ended"
 
     @property
@@ -73,9 +75,6 @@ class Step(Model):
     send: tuple[str, ...] = ()
     """Keys of the nodes whose orders go out, in order."""
     look_again_s: float = 30.0
-
-
-LOOK_AGAIN_S = 30.0
 
 
 class Beside(Model):
@@ -163,7 +162,7 @@ def step(
         left_s = care.soak - (now - seen.last).total_seconds() if seen.last else 0.0
         if left_s > 0:
             why = f"{seen.done} of {len(nodes)} done; watched for {left_s / 60:.0f} min more"
-            return Step(state=CampaignState.SOAKING, passed=passed, why=why, look_again_s=min(left_s, LOOK_AGAIN_S))
+            return Step(state=CampaignState.SOAKING, passed=passed, why=why, look_again_s=min(left_s, care.look))
         if not seen.waiting:
             why = f"{seen.done} done, {seen.failed} failed, {seen.skipped} skipped"
             return Step(state=CampaignState.ENDED, passed=len(care.stages), why=why)
@@ -172,4 +171,4 @@ def step(
     send = tuple(islice((one.key for one in nodes if one.state is NodeState.WAITING), room))
     stage = f"stage {passed + 1} of {len(care.stages)}" if staged else "the stages are behind"
     why = f"{stage}: {seen.done} done, {seen.sent + len(send)} in hand, {seen.waiting - len(send)} to come"
-    return Step(state=CampaignState.RUNNING, passed=passed, why=why, send=send, look_again_s=LOOK_AGAIN_S)
+    return Step(state=CampaignState.RUNNING, passed=passed, why=why, send=send, look_again_s=care.look)

@@ -75,6 +75,8 @@ class Care(Model):
     """Between the last node of a stage and the next stage. Faults of a bad image show up to an hour after it."""
     window: Annotated[Duration, Field(gt=0)] = 5_400.0
     """How long after its action a node's fault counts against the campaign."""
+    look: Annotated[Duration, Field(ge=0.2, le=300)] = 30.0
+    """How often it is looked at, and the most that a place in the budget stays empty."""
     at_once: int | None = Field(default=None, ge=1)
     """Nodes in hand at a time; the guard's budgets hold in any case."""
     expected_faults: float = Field(default=0.02, gt=0, le=10)

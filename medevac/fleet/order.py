@@ -17,6 +17,8 @@ class Order(Model):
     rung: str
     """The only one that is taken; without success a person decides."""
     drain: str = "checkpoint"
+    image: str | None = None
+    """What `reinstall` is to install; None = the provider's own choice."""
 
     @property
     def code(self) -> str:

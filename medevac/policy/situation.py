@@ -95,6 +95,8 @@ class Situation:
     def work(self) -> tuple[Judged, ...]:
         """Those that something is to be done about. A monitor's own fault waits while the node is at fault."""
         works = [judged for judged in self.judged if judged.works]
+        # A campaign's order gives way to what is wrong with the node.
+        works = [judged for judged in works if judged.fault.order is None] or works
         node_faults = [judged for judged in works if judged.verdict.fault_class.repairable]
         return tuple(node_faults or works)
 
@@ -207,6 +209,7 @@ class Situation:
             gang=next((f"{context.cluster}/{work.gang}" for work in context.workloads if work.gang), None),
             job_running=bool(context.workloads),
             mark=mark,
+            order=about[0].fault.order if about and action is Action.ACT else None,
             verify_s=policy.verify,
             probation_s=policy.probation,
             reasons=reasons,

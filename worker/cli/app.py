@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from worker.cli import events, payloads, people, policy, processes
+from worker.cli import campaign, events, payloads, people, policy, processes
 from worker.cli.output import Failed
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ for room in (processes, payloads, people):
     room.register(app)
 app.add_typer(policy.app, name="policy")
 app.add_typer(events.app, name="events")
+app.add_typer(campaign.app, name="campaign")
 
 
 def run(arguments: Sequence[str]) -> int:

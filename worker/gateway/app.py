@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from worker.gateway import adopt, approvals, dead_letters, errors, events, fences, health, incidents, page, policy
+from worker.gateway import (
+    adopt,
+    approvals,
+    campaigns,
+    dead_letters,
+    errors,
+    events,
+    fences,
+    health,
+    incidents,
+    page,
+    policy,
+)
 from worker.gateway.services import Services
 
 
@@ -18,6 +30,6 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     errors.install(app)
-    for room in (events, dead_letters, incidents, approvals, fences, adopt, policy, health, page):
+    for room in (events, dead_letters, incidents, approvals, campaigns, fences, adopt, policy, health, page):
         app.include_router(room.router)
     return app

@@ -17,6 +17,7 @@ from activities.kubernetes.cluster import KubernetesCluster
 from activities.ports import MachineState, Mark, NotSent, Verb
 from activities.precondition import Look
 from activities.registry import Registry
+from activities.storage.campaigns import Campaigns
 from activities.storage.database import Database
 from activities.storage.fences import Fences
 from activities.storage.ledger import Ledger
@@ -65,7 +66,9 @@ class RealHouse:
         self.bounded = Bounded(4)
         self.leases: dict[str, LeaseRef] = {}
         self.registry = Registry(clusters=[cluster], providers=[NoMachines()], chat=LogChat())
-        self.look = Look(self.registry, self.ledger, self.guard, self.fences, Approved(self.ledger, KEYS))
+        self.look = Look(
+            self.registry, self.ledger, self.guard, self.fences, Approved(self.ledger, Campaigns(self.db), KEYS)
+        )
         self.drains = EvacuationActivities(self.registry, self.look)
 
     def close(self) -> None:

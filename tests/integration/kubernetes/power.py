@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pydantic import JsonValue
 
 from activities import signatures as sig
-from activities.approved import Approved
-from activities.evacuation import EvacuationActivities
 from activities.kubernetes.cluster import KubernetesCluster
 from activities.machines import MachineActivities
 from activities.ports import MachineState, Verb
-from activities.precondition import Look
-from activities.registry import Registry
 from activities.storage.intents import Intents
 from medevac.faults.classes import FaultClass
 from medevac.fleet.node import Capability, Node
 from medevac.incident import StepKey
 from medevac.policy.plan import Rung
 from tests.integration.kubernetes.house import INCIDENT, RealHouse
-from tests.votes import KEYS
-from worker.parts import LogChat
 
 RUNGS = {Verb.REBOOT: Rung.REBOOT, Verb.TERMINATE: Rung.TERMINATE, Verb.RESET_GPU: Rung.RESET_GPU}
 
@@ -50,21 +43,14 @@ class PowerHouse(RealHouse):
     def __init__(self, path: Path, cluster: KubernetesCluster) -> None:
         super().__init__(path, cluster)
         self.power = Power()
-        self.registry = Registry(clusters=[cluster], providers=[self.power], chat=LogChat())
-        self.look = Look(
-            self.registry, self.ledger, self.guard, self.fences, Approved(self.ledger, Campaigns(self.db), KEYS)
-        )
-        self.drains = EvacuationActivities(self.registry, self.look)
+        self.registry._providers[self.power.name] = self.power
         self.machines = MachineActivities(self.registry, self.look, Intents(self.db), self.ledger)
 
     def pre(self, node: Node) -> sig.Precondition:
         return sig.Precondition(
             incident=INCIDENT, cluster=node.cluster, node=node.name, provider=node.machine.provider,
-            identity=node.identity, lease=self.lease_of(node), plan_hash="abc", scopes=node.domains,
+            identity=node.identity, lease=self.leases[node.name], plan_hash="abc", scopes=node.domains,
         )  # fmt: skip
-
-    def lease_of(self, node: Node) -> Any:
-        return self.leases[node.name]
 
     def act(self, node: Node, verb: Verb) -> sig.ActRequest:
         return sig.ActRequest(

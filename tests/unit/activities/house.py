@@ -19,6 +19,7 @@ from activities.intended import SendOnce
 from activities.ports import Mark, Verb
 from activities.precondition import Look
 from activities.registry import Registry
+from activities.storage.campaigns import Campaigns
 from activities.storage.database import Database
 from activities.storage.fences import Fences
 from activities.storage.intents import Intents
@@ -65,7 +66,9 @@ class House:
             checks={c.name: self.parts.checks for c in self.parts.clusters},
             tickets={p.name: self.parts.tickets for p in self.parts.providers},
         )
-        self.look = Look(self.registry, self.ledger, self.guard, self.fences, Approved(self.ledger, KEYS))
+        self.look = Look(
+            self.registry, self.ledger, self.guard, self.fences, Approved(self.ledger, Campaigns(self.db), KEYS)
+        )
         self.once = SendOnce(self.ledger, self.bounded)
         self.census = CensusTaker(self.registry, self.policies, self.bounded, fresh_s=0.0)
 

@@ -9,6 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.approved import Approved
 from activities.failures import Refused
+from activities.storage.campaigns import Campaigns
 from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalRequest, ApprovalState, ApprovalView, Verdict, Vote, Waiter
 from medevac.policy.plan import ApprovalNeed
@@ -47,7 +48,7 @@ def decided(*, signed: bool = True, voters: tuple[str, ...] = ("ada", "grace")) 
 
 @pytest.fixture
 def approved(house: House) -> Approved:
-    return Approved(house.ledger, KEYS)
+    return Approved(house.ledger, Campaigns(house.db), KEYS)
 
 
 def test_signed_votes_are_a_yes_to_those_who_asked_and_nobody_else(house: House, approved: Approved) -> None:

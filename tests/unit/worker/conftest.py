@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from activities.registry import Registry
-from medevac.approvals.approval import Vote
+from medevac.approvals.approval import ApprovalRequest, Vote
 from medevac.events.event import HealthEvent
 from medevac.events.registry import sources
 from medevac.fleet.node import Node
@@ -60,6 +60,7 @@ class StubEngine:
     joined: list[tuple[str, str, HealthEvent]] = field(default_factory=list)
     told: list[tuple[str, str, Model, str]] = field(default_factory=list)
     votes: list[Vote] = field(default_factory=list)
+    campaigns: list[ApprovalRequest] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)
     live: set[str] = field(default_factory=set)
 
@@ -92,6 +93,10 @@ class StubEngine:
         self._answer()
         self.votes.append(vote)
         return "recorded"
+
+    async def start_campaign(self, campaign: str, question: ApprovalRequest) -> None:
+        self._answer()
+        self.campaigns.append(question)
 
     async def wake(self, workflow_id: str) -> None:
         self._answer()

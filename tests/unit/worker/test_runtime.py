@@ -41,7 +41,9 @@ async def test_every_signature_has_its_implementation(registry: Registry, stores
     bounded = Bounded(1)
     client = cast(Client, object())
     folding = Folding(stores.ledger, bounded)
-    found = implementations(registry, stores, client, asyncio.get_running_loop(), bounded, folding, KEYS)
+    found = implementations(
+        registry, stores, client, asyncio.get_running_loop(), bounded, folding, KEYS, report=lambda *_: None
+    )
     bounded.close()
     queues = by_queue(found)
     assert sum(len(one) for one in queues.values()) == len(signatures.ALL)

@@ -1,0 +1,193 @@
+"""What became of a campaign's nodes, and of those beside them, as the ledger and the clusters tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from activities.census import CensusTaker
+from activities.storage.campaigns import CampaignRow
+from activities.storage.database import Database
+from activities.storage.tables import events, incidents
+from medevac.campaigns.progress import Beside, NodeProgress, NodeState
+from medevac.campaigns.spec import Act
+from medevac.faults.classes import FaultClass
+from medevac.fleet.census import node_key
+from medevac.incident import End, IncidentView, State
+from medevac.model import Model
+
+REPAIRABLE = tuple(one.value for one in FaultClass if one.repairable)
+SETTLES = timedelta(seconds=60)
+"""What a job says of a node this soon after the action is an echo of the eviction."""
+BEGINS = timedelta(minutes=15)
+"""An order that no incident has taken up by then has failed."""
+BACK = (State.PROBATION,)
+NOT_BEGUN = (State.HEARD, State.PLANNED, State.MARKED, State.WAITING_LEASE, State.WAITING_APPROVAL, State.EVACUATING)
+"""Until then nothing has been done to the machine, and an order can be taken back."""
+
+
+class Change(Model):
+    state: NodeState
+    why: str = ""
+    incident: str | None = None
+    withdraw: bool = False
+    """The order is still with the node's incident and must be taken back."""
+
+
+class Seen(Model):
+    """Of nodes that are in hand or were acted on, and of those beside."""
+
+    changes: dict[str, Change]
+    faults: dict[str, str]
+    jobs: dict[str, str]
+    beside: Beside
+    unheard: tuple[str, ...] = ()
+    """In hand, and no incident shows it: told once more."""
+
+
+class CampaignWorld:
+    def __init__(self, database: Database, census: CensusTaker) -> None:
+        self._db = database
+        self._census = census
+
+    def see(self, row: CampaignRow, nodes: Sequence[NodeProgress], code: str, now: datetime) -> Seen:
+        """Raises `Unreadable`."""
+        since = row.began_at or row.at
+        with self._db.reading() as connection:
+            opened = _opened_since(connection, {one.cluster for one in nodes}, since)
+            troubled = _jobs_since(connection, {one.cluster for one in nodes}, since)
+        mine: dict[str, IncidentView] = {}
+        others: dict[str, list[IncidentView]] = {}
+        for view in opened:
+            for name in {view.node, view.workflow_id.rpartition("/")[2]}:
+                key = node_key(view.cluster, name)
+                if code in view.faults or view.fault == code:
+                    mine.setdefault(key, view)
+                else:
+                    others.setdefault(key, []).append(view)
+        changes: dict[str, Change] = {}
+        faults: dict[str, str] = {}
+        jobs: dict[str, str] = {}
+        unheard: list[str] = []
+        beside_faults = beside_jobs = 0
+        beside_s = 0.0
+        for one in nodes:
+            if one.state is NodeState.SENT:
+                change = _of_sent(one, mine.get(one.key), others.get(one.key, []), code, row.plan.spec.act, now)
+                if change is not None:
+                    changes[one.key] = change
+                elif one.key not in mine:
+                    unheard.append(one.key)
+            if one.state in (NodeState.DONE, NodeState.FAILED) and one.over_at is not None:
+                until = one.over_at + timedelta(seconds=row.plan.spec.care.window)
+                fault = _fault_after(one, mine.get(one.key), others.get(one.key, []), until)
+                if one.fault is None and fault:
+                    faults[one.key] = fault
+                job = next((j for at, j in troubled.get(one.key, []) if one.over_at + SETTLES < at <= until), None)
+                if one.job is None and job:
+                    jobs[one.key] = job
+                continue
+            end = one.sent_at or now
+            beside_s += max(0.0, (end - since).total_seconds())
+            beside_faults += sum(view.opened_at <= end for view in others.get(one.key, []))
+            beside_jobs += sum(at <= end for at, _ in troubled.get(one.key, []))
+        beside = Beside(
+            faults=beside_faults, jobs=beside_jobs, node_s=beside_s, out_percent=self._out(row, nodes)
+        )  # fmt: skip
+        return Seen(changes=changes, faults=faults, jobs=jobs, beside=beside, unheard=tuple(unheard))
+
+    def _out(self, row: CampaignRow, nodes: Sequence[NodeProgress]) -> float:
+        """Of the worst pool: out of service, by others' doing or for a fault, but not by this campaign."""
+        ours = {one.key for one in nodes if one.state is NodeState.SENT}
+        worst = 0.0
+        for cluster in {member.cluster for member in row.plan.members}:
+            census = self._census.take(cluster, wait_s=2.0)
+            for pool in {f"pool:{m.pool}" for m in row.plan.members if m.cluster == cluster}:
+                out = (census.out.get(pool, frozenset()) | census.marked.get(pool, frozenset())) - ours
+                # One node alone is never a share: in a pool of eight it would be more than the usual tenth.
+                if len(out) >= 2 and census.size(pool):
+                    worst = max(worst, 100.0 * len(out) / census.size(pool))
+        return worst
+
+
+def _of_sent(
+    one: NodeProgress,
+    mine: IncidentView | None,
+    others: Iterable[IncidentView],
+    code: str,
+    act: Act,
+    now: datetime,
+) -> Change | None:
+    """None while its incident is at work, or hasn't begun yet."""
+    if mine is None:
+        other = next((view for view in others if view.end is None), None)
+        if other is not None:
+            return Change(state=NodeState.SKIPPED, why=f"incident {other.id} has it", withdraw=True)
+        if one.sent_at is not None and now - one.sent_at > BEGINS:
+            return Change(state=NodeState.FAILED, why="its incident never began", withdraw=True)
+        return None
+    done = {"incident": mine.id}
+    if mine.end in (End.RETURNED, End.REPLACED) or mine.state in BACK:
+        return Change(state=NodeState.DONE, why=str(mine.end or "returned, in probation"), **done)
+    if mine.end is not None:
+        return Change(state=NodeState.SKIPPED, why=f"{mine.end}: {mine.summary}"[:500], **done)
+    if act is Act.DRAIN and mine.state is State.WATCHING:
+        return Change(state=NodeState.DONE, why="drained, and held until the campaign ends", **done)
+    if mine.state is State.OBSERVED:
+        return Change(state=NodeState.SKIPPED, why=mine.summary[:500], withdraw=True, **done)
+    if mine.state is State.HANDED_OVER:
+        return Change(state=NodeState.FAILED, why=mine.summary[:500], withdraw=True, **done)
+    if mine.fault is not None and mine.fault != code and mine.state in NOT_BEGUN:
+        why = f"it has {mine.fault}, which incident {mine.id} repairs"
+        return Change(state=NodeState.SKIPPED, why=why, withdraw=True, **done)
+    return None
+
+
+def _fault_after(
+    one: NodeProgress, mine: IncidentView | None, others: Iterable[IncidentView], until: datetime
+) -> str | None:
+    after = one.over_at
+    if after is None:
+        return None
+    if (
+        mine is not None
+        and mine.end is None
+        and mine.state not in (*BACK, State.WATCHING)
+        and after < mine.updated_at <= until
+    ):
+        return mine.fault or "unknown"
+    return next((view.fault or "unknown" for view in others if after < view.opened_at <= until), None)
+
+
+def _opened_since(connection: Connection, clusters: set[str], since: datetime) -> list[IncidentView]:
+    """Incidents of nodes' own faults, newest first; those that are open from before are among them."""
+    query = (
+        sa.select(incidents.c.view, incidents.c.state, incidents.c.end)
+        .where(incidents.c.cluster.in_(clusters))
+        .where(sa.or_(incidents.c.opened_at >= since, incidents.c.open))
+        .where(sa.or_(incidents.c.fault_class.in_(REPAIRABLE), incidents.c.fault_class.is_(None)))
+        .order_by(incidents.c.opened_at.desc())
+        .limit(50_000)
+    )
+    views = []
+    for row in connection.execute(query):
+        views.append(IncidentView.model_validate(row.view | {"state": row.state, "end": row.end}))
+    return views
+
+
+def _jobs_since(connection: Connection, clusters: set[str], since: datetime) -> dict[str, list[tuple[datetime, str]]]:
+    """What jobs said went wrong with them, by node."""
+    query = (
+        sa.select(events.c.cluster, events.c.node, events.c.at, events.c.fault)
+        .where(events.c.at >= since, events.c.cluster.in_(clusters), events.c.node.is_not(None))
+        .where(events.c.fault_class == FaultClass.APPLICATION.value, events.c.kind == "fault")
+        .order_by(events.c.at)
+        .limit(50_000)
+    )
+    found: dict[str, list[tuple[datetime, str]]] = {}
+    for row in connection.execute(query):
+        found.setdefault(node_key(row.cluster, row.node), []).append((row.at, row.fault or "job"))
+    return found

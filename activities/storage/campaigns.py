@@ -1,0 +1,150 @@
+"""Campaigns as the ledger holds them: the plan that people agreed to, the state, and how far each node is.
+
+The state in this row is what is read before anything is destroyed in a campaign's name; a message only makes it quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Row
+
+from activities.storage.database import Database
+from activities.storage.order_tables import campaign_nodes as n
+from activities.storage.order_tables import campaigns as t
+from medevac.campaigns.listing import CampaignPlan
+from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState
+from medevac.fleet.order import Order
+from medevac.model import Model
+
+
+class Known(ValueError):
+    """There is a campaign of that name; names are not used again."""
+
+
+class CampaignRow(Model):
+    id: str
+    state: CampaignState
+    passed: int
+    """Stages that are behind."""
+    why: str
+    at_once: int
+    approval: str
+    plan_hash: str
+    requested_by: str
+    at: datetime
+    updated_at: datetime
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    plan: CampaignPlan
+
+
+class Campaigns:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def put(self, plan: CampaignPlan, approval: str, at: datetime) -> CampaignRow:
+        """Raises `Known`."""
+        row = CampaignRow(
+            id=plan.spec.id,
+            state=CampaignState.ASKED,
+            passed=0,
+            why="waits for people's yes",
+            at_once=plan.at_once,
+            approval=approval,
+            plan_hash=plan.hash,
+            requested_by=plan.spec.requested_by,
+            at=at,
+            updated_at=at,
+            plan=plan,
+        )
+        members = [
+            {
+                "campaign": row.id,
+                "cluster": m.cluster,
+                "node": m.node,
+                "position": i,
+                "state": NodeState.WAITING,
+                "why": "",
+            }
+            for i, m in enumerate(plan.members)
+        ]
+        try:
+            with self._db.transaction() as connection:
+                connection.execute(
+                    sa.insert(t).values(**row.model_dump(exclude={"plan"}), plan=plan.model_dump(mode="json"))
+                )
+                connection.execute(sa.insert(n), members)
+        except sa.exc.IntegrityError as error:
+            raise Known(f"there is a campaign {row.id} already; take another name") from error
+        return row
+
+    def get(self, id: str) -> CampaignRow | None:
+        with self._db.reading() as connection:
+            row = connection.execute(sa.select(t).where(t.c.id == id)).one_or_none()
+            return None if row is None else _row(row)
+
+    def all(self, open_only: bool = False, limit: int = 100) -> list[CampaignRow]:
+        """Newest first."""
+        query = sa.select(t).order_by(t.c.at.desc()).limit(limit)
+        if open_only:
+            query = query.where(t.c.state != CampaignState.ENDED)
+        with self._db.reading() as connection:
+            return [_row(row) for row in connection.execute(query)]
+
+    def nodes(self, id: str) -> list[NodeProgress]:
+        """In the plan's order."""
+        query = sa.select(n).where(n.c.campaign == id).order_by(n.c.position)
+        with self._db.reading() as connection:
+            return [_node(row) for row in connection.execute(query)]
+
+    def move(
+        self, id: str, state: CampaignState, why: str, at: datetime, *, passed: int | None = None,
+        only_from: Sequence[CampaignState] = (),
+    ) -> bool:  # fmt: skip
+        """False where it isn't in one of `only_from`; an ended one is never moved."""
+        values: dict[str, Any] = {"state": state, "why": why, "updated_at": at}
+        if passed is not None:
+            values["passed"] = passed
+        if state is CampaignState.ENDED:
+            values["ended_at"] = at
+        allowed = [one for one in only_from or CampaignState if one is not CampaignState.ENDED]
+        query = sa.update(t).where(t.c.id == id, t.c.state.in_(allowed))
+        if state.begins:
+            values["began_at"] = sa.func.coalesce(t.c.began_at, sa.literal(at, t.c.at.type))
+        with self._db.transaction() as connection:
+            return connection.execute(query.values(**values)).rowcount == 1
+
+    def change(self, id: str, changes: Mapping[str, Mapping[str, Any]]) -> None:
+        """Of nodes by their key `cluster/node`."""
+        with self._db.transaction() as connection:
+            for key, values in changes.items():
+                cluster, _, node = key.partition("/")
+                where = (n.c.campaign == id) & (n.c.cluster == cluster) & (n.c.node == node)
+                connection.execute(sa.update(n).where(where).values(**values))
+
+    def why_not(self, order: Order, cluster: str, node: str) -> str:
+        """Empty where the order stands: on the list, sent, and its campaign neither halted nor over."""
+        query = (
+            sa.select(t.c.state, t.c.why, n.c.state.label("node_state"))
+            .join(n, n.c.campaign == t.c.id)
+            .where(t.c.id == order.campaign, n.c.cluster == cluster, n.c.node == node)
+        )
+        with self._db.reading() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            return f"{node} is not on the list of campaign {order.campaign}"
+        if row.state in (CampaignState.ASKED, CampaignState.HALTED, CampaignState.ENDED):
+            return f"campaign {order.campaign} is {row.state}: {row.why}"
+        return "" if row.node_state == NodeState.SENT else f"campaign {order.campaign} has taken {node} back"
+
+
+def _row(row: Row[Any]) -> CampaignRow:
+    return CampaignRow.model_validate({name: getattr(row, name) for name in CampaignRow.model_fields})
+
+
+def _node(row: Row[Any]) -> NodeProgress:
+    return NodeProgress.model_validate({name: getattr(row, name) for name in NodeProgress.model_fields})

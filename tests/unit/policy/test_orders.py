@@ -1,0 +1,61 @@
+"""What a campaign orders of one node: its one rung, inside everything that holds for repairs."""
+
+from __future__ import annotations
+
+from medevac.faults.classes import Covers, FaultClass
+from medevac.faults.faultset import OpenFault
+from medevac.fleet.order import Order
+from medevac.policy.plan import Action, Drain, History, Mode, Rung
+from tests.unit.policy.cases import attempt, decide, fault, job, node, policy, said
+
+ORDER = Order(campaign="drv-580", approval="campaign-drv-580", rung="reboot", drain="job_end")
+TRIED = attempt(Rung.REBOOT, of="inc-1", fault_class=FaultClass.PLANNED)
+
+
+def ordered(**given: object) -> OpenFault:
+    order = ORDER.model_copy(update=given)
+    return fault(order.code, fault_class=FaultClass.PLANNED, covers=(Covers.SERVICE,), order=order)
+
+
+def test_the_ordered_rung_is_taken_without_asking_again() -> None:
+    for mode in (Mode.APPROVE, Mode.AUTO):
+        plan = decide(ordered(), under=policy(mode))
+        assert (plan.action, plan.rung, plan.drain, plan.mark) == (Action.ACT, Rung.REBOOT, Drain.JOB_END, True)
+        assert plan.approval is None
+        assert plan.order == ORDER
+    assert decide(ordered(rung="reinstall")).rung is Rung.REINSTALL, "which never goes by itself for a fault"
+
+
+def test_observe_touches_nothing_for_a_campaign_either() -> None:
+    plan = decide(ordered(), under=policy(Mode.OBSERVE))
+    assert plan.action is Action.OBSERVE
+    assert plan.order is None
+
+
+def test_what_the_list_could_not_know_is_asked() -> None:
+    for where in (node(hands_off="storage-team"), node(foreign_cordon="kim")):
+        plan = decide(ordered(), where=where)
+        assert plan.approval is not None
+    kept = node(local_data_in_use=("instance-store /scratch",))
+    plan = decide(ordered(rung="reinstall"), where=kept, workloads=(job(),))
+    assert plan.approval is not None
+    assert "local data in use" in said(plan)
+
+
+def test_a_real_fault_comes_first_and_by_its_own_rules() -> None:
+    plan = decide(ordered(rung="reinstall"), "xid/79")
+    assert plan.cause == "xid/79"
+    assert plan.order is None
+
+
+def test_a_rung_that_did_not_do_is_not_taken_again() -> None:
+    plan = decide(
+        ordered(), history=History(attempts=(TRIED,)), asked_rungs=(Rung.REBOOT,), failed="verify failed: no driver"
+    )
+    assert plan.action is Action.HAND_OVER
+
+
+def test_no_check_no_order() -> None:
+    plan = decide(ordered(), check_covers=frozenset())
+    assert plan.action is Action.HAND_OVER
+    assert "no check covers" in said(plan)

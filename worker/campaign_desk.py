@@ -1,0 +1,104 @@
+"""Lists what a campaign would do, from the clusters and the ledger as they are now."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from activities.means import means
+from activities.ports import HasOthers
+from activities.registry import Registry
+from medevac.approvals.approval import ApprovalRequest, Waiter
+from medevac.campaigns.listing import CampaignPlan, list_nodes
+from medevac.campaigns.spec import Act, Spec
+from medevac.faults.classes import Covers
+from medevac.fleet.census import node_key
+from medevac.fleet.node import Node, Workload
+from medevac.policy.durations import words
+from medevac.policy.policy import Policy
+from medevac.policy.standing import Surroundings
+from worker.stores import Stores
+from workflows.messages import campaign_workflow_id
+
+MOST = 50_000
+NAMED = 20
+"""Nodes and jobs that the question names; the list itself is in the campaign."""
+
+
+def plan(spec: Spec, registry: Registry, stores: Stores, now: datetime) -> CampaignPlan:
+    """Raises `Nothing`, `NotConfigured`, `Unreadable`."""
+    version = stores.policies.active()
+    policy = version.policy
+    nodes: list[Node] = []
+    workloads: dict[str, list[Workload]] = {}
+    can_check: set[str] = set()
+    around: dict[str, Surroundings] = {}
+    for cluster in registry.clusters():
+        for found in cluster.nodes():
+            node = policy.place(found)
+            key = node_key(node.cluster, node.name)
+            if spec.selector.takes(node):
+                node = _capable(registry, node)
+                covers = registry.checks(cluster.name).covers(node)
+                if Covers.SERVICE in covers or (spec.act is Act.CHECK and covers):
+                    can_check.add(key)
+                workloads[key] = cluster.workloads(node.name)
+                if isinstance(cluster, HasOthers):
+                    around[key] = Surroundings(remediators=tuple(cluster.remediators(node)))
+            nodes.append(node)
+    open_now = stores.ledger.incidents(open_only=True, limit=MOST)
+    return list_nodes(
+        spec,
+        nodes,
+        policy=policy,
+        policy_version=version.version,
+        in_incident={node_key(view.cluster, view.node): view.id for view in open_now},
+        workloads=workloads,
+        can_check=can_check,
+        around=around,
+        now=now,
+    )
+
+
+def _capable(registry: Registry, node: Node) -> Node:
+    capabilities = means(registry, node.cluster, node.machine.provider).capabilities(node)
+    return node.model_copy(update={"machine": node.machine.model_copy(update={"capabilities": capabilities})})
+
+
+def approval_of(campaign: str) -> str:
+    return f"campaign-{campaign}"
+
+
+def question(plan: CampaignPlan, policy: Policy, now: datetime) -> ApprovalRequest:
+    """Always fleet-wide, whatever the policy lets go by itself."""
+    spec = plan.spec
+    what = f"{spec.act} of {len(plan.members)} nodes"
+    why = (f"a campaign asks, always: {what}", spec.reason)
+    need = policy.need(policy.who_may.fleet, why)
+    named = ", ".join(member.node for member in plan.members[:NAMED])
+    more = f" and {len(plan.members) - NAMED} more" if len(plan.members) > NAMED else ""
+    jobs = plan.jobs
+    hit = f"; jobs hit: {', '.join(jobs[:NAMED])}{' and more' if len(jobs) > NAMED else ''}" if jobs else ""
+    stages = ", ".join(f"{share:g} %" for share in spec.care.stages)
+    text = (
+        f"{what}: {named}{more}{hit}. First {stages}, each watched for {words(spec.care.soak)}, then at most"
+        f" {plan.at_once} at once; about {words(plan.estimate_s)} in all. {len(plan.skipped)} nodes are left out."
+    )
+    return ApprovalRequest(
+        id=approval_of(spec.id),
+        title=f"campaign {spec.id}: {what}",
+        need=need,
+        fleet_wide=True,
+        requested_by=spec.requested_by,
+        requested_at=now,
+        expires_at=now + timedelta(seconds=need.expires_s),
+        policy_version=plan.policy_version,
+        waiter=Waiter(
+            incident=spec.id,
+            workflow_id=campaign_workflow_id(spec.id),
+            cluster=", ".join(sorted({member.cluster for member in plan.members})),
+            node=f"{len(plan.members)} nodes",
+            plan_hash=plan.hash,
+            text=text[:1000],
+            destroys=tuple(sorted({cost for member in plan.members for cost in member.destroys}))[:NAMED],
+        ),
+    )
