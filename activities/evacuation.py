@@ -15,6 +15,7 @@ from activities import signatures as sig
 from activities.clock import Clock, utcnow
 from activities.deadline import MARGIN_S, deadline
 from activities.drain import NOW_GRACE_S, Times, leaving, next_tier, told
+from activities.evidence import Bundle, Evidence
 from activities.failures import Refused, redact
 from activities.gangs import Gangs
 from activities.heartbeat import Cancelled, Pulse
@@ -29,16 +30,26 @@ from medevac.policy.checkpoints import seen
 from medevac.policy.plan import Drain
 
 MOMENT_S = 0.05
+EVIDENCE_S, EVIDENCE_SHARE = 120.0, 0.25
+"""How long evidence may take, at most, and of the drain's time."""
 LISTED = 20
 """Names in a result; the rest are counted."""
 
 
 class EvacuationActivities:
-    def __init__(self, registry: Registry, look: Look, clock: Clock = utcnow, policies: Policies | None = None) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        look: Look,
+        clock: Clock = utcnow,
+        policies: Policies | None = None,
+        evidence: Evidence | None = None,
+    ) -> None:
         self._registry = registry
         self._look = look
         self._clock = clock
         self._policies = policies
+        self._evidence = evidence
 
     @activity.defn(name=sig.EVACUATE.name, no_thread_cancel_exception=True)
     def evacuate(self, request: sig.EvacuateRequest) -> StepResult:
@@ -67,6 +78,7 @@ class EvacuationActivities:
                     gangs,
                     silence,
                     self._checkpoints(cluster),
+                    self._evidence,
                 )
             except Refused as refused:
                 return StepResult(outcome=Outcome.REFUSED, reason=refused.reason, who=refused.who, at=self._clock())
@@ -103,6 +115,9 @@ class _Evacuation:
     gangs: Gangs
     silence: Silence
     checkpointed: Callable[[Workload], Workload]
+    evidence: Evidence | None = None
+    known: Bundle | None = None
+    """What was known before the first eviction."""
     sent: dict[str, Pod] = field(default_factory=dict)
     """Evicted by this attempt, by UID: a successor of the same name is another pod."""
     refusals: dict[str, str] = field(default_factory=dict)
@@ -123,6 +138,10 @@ class _Evacuation:
         recent.before_call()
         self.gangs.take_up(recent.node.requeuing if recent.node else ())
         self._notice()
+        if self.evidence and recent.node:
+            # Jobs have been told: they use this time too. The pulse lets a cancel through.
+            seconds = min(EVIDENCE_S, times.drain_s * EVIDENCE_SHARE)
+            self.known = self.evidence.gather(pre, recent.node, seconds, self.pulse.check)
         while True:
             # Also while jobs are given time: a veto or a freeze is seen now, not at the first eviction.
             recent.before_call()
@@ -292,6 +311,8 @@ class _Evacuation:
             "workloads": list[JsonValue](sorted({pod.workload for pod in self.sent.values() if pod.workload})[:LISTED]),
             "left": list[JsonValue](sorted(f"{pod.namespace}/{pod.name}" for pod in self.left)[:LISTED]),
         }
+        if self.known:
+            proof |= self.known.proof()
         return StepResult(outcome=outcome, reason=redact(reason), who=who, at=self.clock(), proof=proof)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar
 
+from activities.evidence_store import EvidenceStore
 from activities.ports import Chat, CheckResult, Checks, Cluster, Provider, Tickets
 from medevac.faults.classes import Covers
 from medevac.fleet.node import Node
@@ -54,12 +55,15 @@ class Registry:
         chat: Chat,
         checks: Mapping[str, Checks] | None = None,
         tickets: Mapping[str, Tickets] | None = None,
+        evidence: EvidenceStore | None = None,
     ) -> None:
         self._clusters = _by_name("cluster", clusters)
         self._providers = _by_name("provider", providers)
         self._checks = dict(checks or {})
         self._tickets = dict(tickets or {})
         self.chat = chat
+        self.evidence = evidence
+        """Where what is known before something irreversible is kept; None: nothing is gathered."""
         if not self._clusters:
             raise ConfigurationError("no cluster is configured; name at least one under `clusters`")
         for kind, named, known in (

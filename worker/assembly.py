@@ -18,6 +18,7 @@ from activities.census import CensusTaker
 from activities.evacuation import EvacuationActivities
 from activities.failures import Bounded
 from activities.folding import Folding
+from activities.evidence import Evidence
 from activities.guarding import LeaseActivities
 from activities.intended import SendOnce
 from activities.interceptor import LedgerInterceptor
@@ -104,8 +105,8 @@ def implementations(
         PlanActivities(registry, stores.ledger, stores.policies, census, bounded),
         MarkActivities(registry, stores.guard, census, bounded),
         LeaseActivities(stores.guard, census, stores.ledger, bounded),
-        EvacuationActivities(registry, look, policies=stores.policies),
-        MachineActivities(registry, look, stores.intents, stores.ledger),
+        EvacuationActivities(registry, look, policies=stores.policies, evidence=evidence),
+        MachineActivities(registry, look, stores.intents, stores.ledger, evidence=evidence),
         VerificationActivities(registry),
         TicketActivities(registry, once),
         MessageActivities(registry, once, folding),
@@ -114,6 +115,7 @@ def implementations(
     )
     return [method for one in objects for method in _activities_of(one)]
 
+    evidence = Evidence(registry, registry.evidence, stores.policies, bounded) if registry.evidence else None
 
 def _activities_of(one: object) -> list[Callable[..., Any]]:
     found = []

@@ -12,6 +12,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
+from activities.evidence_store import EvidenceOptions
 from medevac.model import Model
 from worker.yaml_model import YamlError, load_yaml_model
 
@@ -211,6 +212,8 @@ class Config(Model):
     checks: tuple[Part, ...] = ()
     tickets: tuple[Part, ...] = ()
     chat: Part | None = None
+    evidence: EvidenceOptions | None = None
+    """Where it is kept what was known about a machine before anything irreversible; unset: a folder."""
     senders: tuple[Sender, ...] = ()
     queues: tuple[Queue, ...] = ()
     pollers: tuple[Poller, ...] = ()

@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
+from activities.evidence_store import EvidenceStore, open_store
 from activities.ports import Checks, Tickets
 from activities.registry import ConfigurationError, Registry
 from simulation.build import Parts as Simulation
@@ -52,7 +53,17 @@ def build_registry(config: Config, data_dir: Path) -> Registry:
         chat=_made("chat", config.chat) if config.chat else LogChat(),
         checks={c.name: checks[name] for c in config.clusters if (name := c.checks or only_checks)},
         tickets={p.name: tickets[name] for p in config.providers if (name := p.tickets or only_tickets)},
+        evidence=_evidence(config, data_dir),
     )
+
+
+def _evidence(config: Config, data_dir: Path) -> EvidenceStore:
+    try:
+        return open_store(config.evidence, data_dir)
+    except ImportError:
+        raise ConfigurationError("evidence: a bucket needs the extra `aws`: pip install 'medevac[aws]'") from None
+    except Exception as error:
+        raise ConfigurationError(f"evidence: {type(error).__name__}: {error}; see docs/kubernetes.md") from error
 
 
 def world_path(config: Config, data_dir: Path) -> Path:

@@ -12,6 +12,7 @@ from pydantic import JsonValue, ValidationError
 from activities.kubernetes import (
     dead,
     eviction,
+    evidence,
     marking,
     nodes,
     pods,
@@ -184,6 +185,9 @@ class KubernetesCluster:
     def proceed_on_node(self, verb: Verb, node: Node, key: StepKey) -> str | None:
         return self._on_nodes().proceed(verb, node, key)
 
+    def evidence(self, node: Node, incident: str) -> Iterable[tuple[str, bytes]]:
+        return evidence.pieces(self._client, self.options.collector, node, incident)
+
     def _on_nodes(self) -> NodeSide:
         if self._within is None:
             raise NotSent(f"cluster {self.name}: `node_side` is not configured", final=True)
@@ -194,7 +198,10 @@ class KubernetesCluster:
     def missing_rights(self) -> list[str]:
         """What the account lacks of what `options.rights` says that it is for, as `verb resource`."""
         within = self._within.missing_rights() if self._within else []
-        return [*rights.missing(self._client, self.options.rights), *within]
+        collector = self.options.collector
+        needed = (*rights.JOBS, rights.LOGS)
+        collecting = rights.missing_of(self._client, needed, collector.namespace) if collector else []
+        return list(dict.fromkeys((*rights.missing(self._client, self.options.rights), *within, *collecting)))
 
     def close(self) -> None:
         self._watch.close()

@@ -83,6 +83,17 @@ class NodeSideOptions(JobOptions):
     """Where the machine's provider can't reboot it; one that can is preferred."""
 
 
+class CollectorOptions(JobOptions):
+    """A pod that prints what should be kept of a node before anything irreversible, such as `nvidia-bug-report.sh`."""
+
+    namespace: str = "medevac-node-side"
+    command: tuple[str, ...] = Field(min_length=1)
+    privileged: bool = False
+    """Root on the node, whose root directory is at `/host`."""
+    bytes: int = Field(4 * 1024 * 1024, ge=1_024)
+    """Of what it prints; its beginning is kept."""
+
+
 class Options(Model):
     """All have a default that fits a cluster of one of the large providers."""
 
@@ -123,3 +134,5 @@ class Options(Model):
     """Namespaces whose pods leave last, such as storage and monitoring."""
     node_side: NodeSideOptions | None = None
     """Rungs from within the nodes; their account needs `deploy/kubernetes/node-side.yaml`."""
+    collector: CollectorOptions | None = None
+    """Unset: conditions, Events and pods are kept, which the API server itself knows."""

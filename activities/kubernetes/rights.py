@@ -27,7 +27,12 @@ _READ: tuple[Right, ...] = (
     ("remediation.medik8s.io", "nodehealthchecks", "list"),
 )
 _MARK: tuple[Right, ...] = (("", "nodes", "patch"), ("", "nodes/status", "patch"), ("", "events", "create"))
-_EVICT: tuple[Right, ...] = (("", "pods", "patch"), ("", "pods", "delete"), ("", "pods/eviction", "create"))
+_EVICT: tuple[Right, ...] = (
+    ("", "pods", "patch"),
+    ("", "pods", "delete"),
+    ("", "pods/eviction", "create"),
+    ("", "events", "list"),
+)
 
 _WATCH: tuple[Right, ...] = (
     *(("", "nodes", verb) for verb in ("get", "list", "watch")),

@@ -45,6 +45,7 @@ SETTINGS = {
     "verify": DOWN,
     "probation": DOWN,
     "quiet": NEVER,
+    "evidence": UP,  # by their names' order: from required to wanted
     "limits.fleet_nodes": UP,
     "limits.fleet_percent": UP,
     "limits.fleet_window_s": DOWN,

@@ -104,6 +104,8 @@ class Policy(Model):
     """An observed fault that nobody repeats for this long is closed."""
     checkpoints: tuple[Checkpoint, ...] = ()
     audiences: Audiences = Audiences()
+    evidence: Literal["wanted", "required"] = "wanted"
+    """What is known about a machine is kept before anything irreversible. `required`: where it can't be had, wait."""
 
     @model_validator(mode="after")
     def _within_bounds(self, info: ValidationInfo) -> Self:

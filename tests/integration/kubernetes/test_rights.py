@@ -29,6 +29,7 @@ def test_a_missing_right_is_named(connect: Connect, plane: object) -> None:
         "patch pods",
         "delete pods",
         "create pods/eviction",
+        "list events",
     ]
 
 

@@ -32,6 +32,7 @@ def rich() -> Policy:
         Mode.APPROVE,
         checkpoints=[{"kinds": ["Job"], "interval": "30m"}],
         watch=900,
+        evidence="required",
         attempts={"same_rung": 1, "window": 864_000, "incidents": 3},
         drains={"now": 20, "soon": 600, "checkpoint": 1_800, "job_end": 43_200, "pod_grace": 20},
         limits={"fleet_nodes": 2, "fleet_percent": 1, "fleet_window_s": 7_200, "same_fault_nodes": 3, "min_spares": 2,
@@ -112,6 +113,7 @@ WIDER: dict[str, Edit] = {
     "probation": put("probation", to=60),
     "checkpoints": put("checkpoints", to=[]),
     "simulated": put("simulated_only", to=True),
+    "evidence not waited for": put("evidence", to="wanted"),
 }  # fmt: skip
 
 
