@@ -14,6 +14,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 
+from activities.storage.seen import LONGEST
 from medevac.events import k8s_node
 from medevac.events.event import HealthEvent, Kind
 from medevac.events.parsing import ParseError, Payload
@@ -85,7 +86,7 @@ class Conditions:
             elif event.kind is Kind.RECOVERED:
                 before = said.get(kind)
                 taken_back = before is not None and before[0] in BAD
-                worth = taken_back or event.dedupe_key in owed or (level is Level.BEGAN and wanted)
+                worth = taken_back or event.dedupe_key[:LONGEST] in owed or (level is Level.BEGAN and wanted)
             else:
                 continue
             if worth:

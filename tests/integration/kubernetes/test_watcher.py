@@ -137,7 +137,7 @@ BAD, GOOD = ("fault", "condition/KernelDeadlock"), ("recovered", "condition/Kern
 XID = "NVRM: Xid (PCI:0000:9b:00): 79, pid=1, GPU has fallen off the bus."
 
 
-async def test_conditions_and_events_are_heard(site: Site, watched: Watched) -> None:
+async def test_conditions_and_events_are_heard(site: Site, watched: Watched, proxy: Proxy) -> None:
     node = site.add_node()
     condition(site, node, "KernelDeadlock", "True")
     await watched.until(node, BAD)
@@ -146,6 +146,9 @@ async def test_conditions_and_events_are_heard(site: Site, watched: Watched) -> 
     await watched.until(node, BAD, ("fault", "xid/79"))
     condition(site, node, "KernelDeadlock", "False")
     await watched.until(node, BAD, ("fault", "xid/79"), GOOD)
+    asked = [call.path for call in proxy.calls]
+    assert all("fieldSelector=involvedObject.kind%3DNode" in path for path in asked if "/events" in path), asked
+    assert not any("/pods" in path for path in asked), "a fleet's pods are never read"
 
 
 async def test_events_of_the_newer_api_are_the_same(site: Site, watched: Watched) -> None:

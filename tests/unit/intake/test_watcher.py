@@ -6,12 +6,14 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 from activities.ports import Told, Unreadable
-from activities.registry import Registry
+from activities.registry import ConfigurationError, Registry
 from activities.storage.intake import IntakeStore
 from activities.storage.leaders import Leaders
 from medevac.fleet.node import Node
@@ -19,13 +21,17 @@ from tests.unit.intake.test_conditions import condition
 from tests.unit.intake.test_conditions import node as node_object
 from tests.unit.intake.test_node_events import NOW, event
 from tests.unit.worker.conftest import StubEngine, engine, node, registry, stores, view_of, world
+from worker.config import Poller, Target
 from worker.config import Watcher as WatcherConfig
+from worker.intake import watching
 from worker.intake.delivery import Deliveries
 from worker.intake.fold import Fold
 from worker.intake.inventory import Inventory
 from worker.intake.leading import Lead
 from worker.intake.pipeline import Intake
+from worker.intake.poller import GpudPoller
 from worker.intake.watching import Watcher
+from worker.settings import Settings
 from worker.stores import Stores
 from worker.threads import Threads
 
@@ -67,17 +73,17 @@ class Rig:
         self.stores, self.engine, self.registry = stores, engine, registry
         self.threads = Threads(8)
 
+    def deliveries(self) -> Deliveries:
+        inventory, fold = Inventory(self.registry.clusters), Fold(0.0)
+        intake = Intake(inventory=inventory, stores=self.stores, engine=self.engine, fold=fold, threads=self.threads)
+        return Deliveries(intake, self.stores.dead_letters, self.threads)
+
     @asynccontextmanager
     async def watcher(self, cluster: Scripted, lease_s: float = 60.0) -> AsyncIterator[Watcher]:
         """One process's, leading when the body begins."""
-        inventory = Inventory(self.registry.clusters)
-        intake = Intake(
-            inventory=inventory, stores=self.stores, engine=self.engine, fold=Fold(0.0), threads=self.threads
-        )
         config = WatcherConfig(name="nodes", clusters=("sim-a",), lease_s=lease_s)
         lead = Lead("watch/nodes/sim-a", self.stores.leaders, self.threads, lease_s)
-        deliveries = Deliveries(intake, self.stores.dead_letters, self.threads)
-        watcher = Watcher(config, cluster, deliveries, self.stores, self.threads, lead)
+        watcher = Watcher(config, cluster, self.deliveries(), self.stores, self.threads, lead)
         stop = asyncio.Event()
         running = asyncio.create_task(watcher.run(stop))
         try:
@@ -265,3 +271,30 @@ async def test_work_that_fails_begins_anew(rig: Rig, monkeypatch: pytest.MonkeyP
     async with asyncio.timeout(10):
         await lead.lead(work, stop)
     assert begins == 3
+
+
+@pytest.mark.parametrize(
+    ("watchers", "said"),
+    [((), "no `watchers`"), ((WatcherConfig(name="nodes", clusters=("sim-a",)),), "cluster sim-a tells nothing")],
+)
+async def test_what_cannot_be_watched_is_refused_by_name(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, watchers: tuple[WatcherConfig, ...], said: str
+) -> None:
+    installed = SimpleNamespace(config=SimpleNamespace(watchers=watchers), registry=registry)
+    monkeypatch.setattr(watching, "open_installation", lambda settings: installed)
+    with pytest.raises(ConfigurationError, match=said):
+        await watching.run_watch(Settings())
+
+
+async def test_a_poller_that_another_has_followed_says_nothing(rig: Rig, node: Node) -> None:
+    answers = [{"component": "gpu", "states": [{"name": "gpu", "health": "Unhealthy", "reason": "XID 79"}]}]
+    client = httpx.AsyncClient(transport=httpx.MockTransport(lambda request: httpx.Response(200, json=answers)))
+    poller = Poller(name="gpud", clusters=("sim-a",), targets=(Target(url="https://n:1", node=node.name),))
+    leads = False
+    asking = GpudPoller(poller, rig.deliveries(), client, lambda: leads)
+    await asking.once()
+    assert not rig.heard
+    leads = True
+    await asking.once()
+    assert rig.heard
+    await client.aclose()
