@@ -15,7 +15,7 @@ from activities.ports import Eviction, Pod
 from medevac.incident import Outcome, StepResult
 from medevac.policy.plan import Drain
 from tests.contracts.rigs import Trouble
-from tests.integration.kubernetes.conftest import Connect, Plane
+from tests.integration.kubernetes.conftest import Connect
 from tests.integration.kubernetes.house import MARK, RealHouse
 from tests.integration.kubernetes.proxy import Proxy
 from tests.integration.kubernetes.site import Site, until
@@ -236,44 +236,3 @@ def test_throttling_delays_a_drain_and_is_never_called_a_budget(site: Site, hous
     proxy.script("POST", "/eviction", Trouble.THROTTLE)
     result = run(house.drains.evacuate, house.request(node, Drain.SOON, 60), start_to_close_s=120, whole_s=120)
     assert result.outcome is Outcome.DONE
-
-
-@pytest.mark.slow
-def test_an_api_server_that_is_gone_for_half_a_minute_costs_time_and_nothing_else(
-    site: Site, house: RealHouse, plane: Plane, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if plane.started is None:
-        pytest.skip("the API server of a cluster that isn't ours is not stopped")
-    name = site.add_node()
-    for n in range(4):
-        site.pod(f"train-{n}", name)
-    node = house.marked(name)
-    gone, server = threading.Event(), plane.started
-    back = threading.Timer(30.0, lambda: server.restart("kube-apiserver"))
-
-    def cut() -> None:
-        if not gone.is_set():
-            gone.set()
-            server.halt("kube-apiserver")
-            back.start()
-
-    called = after_each_eviction(house, monkeypatch, cut)
-    request = house.request(node, Drain.SOON, 150)
-    attempt, result = 0, None
-    while result is None:
-        attempt += 1
-        assert attempt < 60
-        try:
-            result = run(house.drains.evacuate, request, attempt=attempt, start_to_close_s=170, whole_s=170)
-        except ApplicationError as waits:
-            if waits.next_retry_delay is None:
-                raise
-            time.sleep(waits.next_retry_delay.total_seconds())  # as Temporal would wait
-    assert gone.is_set()
-    back.join()
-    assert result.outcome in (Outcome.DONE, Outcome.ALREADY), result
-    assert len(called) >= 4
-    accepted = [call.path for call in proxy.calls if "/eviction" in call.path and call.status == 201]
-    assert len(accepted) == len(set(accepted)) == 4
-    assert house.read(name).marked_by == "inc-1"
-    assert names(site) == set()
