@@ -23,6 +23,7 @@ from medevac.events.reading import (
     read_json,
     severity_word,
 )
+from medevac.model import digest
 
 SOURCE = "oci"
 CLOUDEVENT_TYPES = ("com.oraclecloud.",)
@@ -94,7 +95,7 @@ def _alarm(reading: Reading, fields: Fields) -> None:
     """A Monitoring alarm as Notifications sends it: one statement for each resource among its dimensions."""
     title, when = fields.text("title"), epoch(fields.get("timestampEpochMillis"))
     words = fields.text("body", "")
-    code = alert_code(title, words)
+    code, seen = alert_code(title, words), digest(dict(fields.value))
     for i, item in enumerate(fields.list("alarmMetaData"), 1):
         held = Fields.of(item, f"alarmMetaData {i}")
         status, alarm = held.text("status"), held.scalar("id")
@@ -105,7 +106,7 @@ def _alarm(reading: Reading, fields: Fields) -> None:
         instances = [i for i in dict.fromkeys(found) if i and _INSTANCE.fullmatch(i)]
         for subject in instances or (None,):
             reading.add(
-                Kind.FAULT if firing else Kind.RECOVERED, code, part=[dict(fields.value), subject],
+                Kind.FAULT if firing else Kind.RECOVERED, code, part=[seen, alarm, subject],
                 key=("alarm", alarm, subject), subject=subject, actionable=subject is not None,
                 severity=severity_word(held.get("severity")) or severity_of(code), statement=Statement.LEVEL,
                 starts_at=when if firing else None, ends_at=None if firing else when, summary=f"{title}: {words}",

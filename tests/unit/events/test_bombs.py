@@ -32,6 +32,13 @@ BOMBS = {
     "entities": json.dumps(aws.health(*[aws.INSTANCE] * 3_000)).encode(),
     "targets": json.dumps(clouds.common("Platform", {"x": "x" * FULL}, alertTargetIDs=[clouds.VM] * 9_000)).encode(),
     "groups": json.dumps({"sinfo": [{"nodes": {"nodes": ["a[0-4000]"] * 2}, "node": {"state": "A"}}] * 900}).encode(),
+    "exported records": b"__CURSOR=x\n" + b"MESSAGE=NVRM: Xid (PCI:0000:3b:00): 79, x\n\n" * (FULL // 45),
+    "blank exported lines": b"__CURSOR=x\n" + b" \n" * (FULL // 2),
+    "colours": b"\x1b[1m" * (FULL // 4),
+    "paths": b"a/" * (FULL // 2),
+    "colons": b"w1: " * (FULL // 4) + b"ERROR: ",
+    "bars": b"w1 | " * (FULL // 5),
+    "alarms": json.dumps({"title": "x", "alarmMetaData": [{"status": "OK", "dimensions": [{}] * 90}] * 500}).encode(),
     "huge integer": b'{"version": ' + b"9" * 100_000 + b"}",
 }  # fmt: skip
 

@@ -22,6 +22,7 @@ from tests.unit.events import test_other_clouds as clouds
 from tests.unit.events import test_paging_tools as paging
 from tests.unit.events import test_slurm as slurm
 from tests.unit.events.payloads import UUID, an_alert, cloud_event, payload, webhook
+from tests.unit.events.test_more_shapes import SHAPES
 
 CORPUS: tuple[tuple[str, Any], ...] = (
     ("alertmanager", webhook(an_alert(), an_alert("resolved"))),
@@ -58,6 +59,9 @@ CORPUS: tuple[tuple[str, Any], ...] = (
     ("datadog", paging.datadog()),
     ("kmsg", "[ 1.5] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"),
 )  # fmt: skip
+
+
+MUTATED = (*CORPUS, *((shape.source, shape.body) for shape in SHAPES.values() if shape.source != "cloudevents"))
 
 
 def read(
@@ -127,7 +131,7 @@ def replaced(value: Any, at: tuple[Any, ...], new: Any) -> Any:
 
 @st.composite
 def mutated(draw: Callable[[st.SearchStrategy[Any]], Any]) -> tuple[str, bytes]:
-    source, body = draw(st.sampled_from(CORPUS))
+    source, body = draw(st.sampled_from(MUTATED))
     if isinstance(body, dict | list):
         for _ in range(draw(st.integers(0, 3))):
             known = paths(body)
