@@ -93,7 +93,9 @@ async def _parts(settings: Settings) -> str:
     registry = await asyncio.to_thread(lambda: build_registry(find_config(settings), settings.data_dir))
     said = []
     for cluster in registry.clusters():
+        checks = registry.checks(cluster.name)
         lacks = await asyncio.to_thread(cluster.missing_rights) if isinstance(cluster, HasRights) else []
+        lacks += await asyncio.to_thread(checks.missing_rights) if isinstance(checks, HasRights) else []
         if lacks:
             raise _Bad(
                 f"cluster {cluster.name}: its account may not {', '.join(lacks)}",

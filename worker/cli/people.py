@@ -289,6 +289,20 @@ def _tell(found: dict[str, Any]) -> None:
         print_styled(
             (f"  {line['at'][11:19]}  ", "dim"), (f"{line['kind']:<9} ", "cyan"), (line["text"], style_of(how))
         )
+    for evidence in {str(kept): kept for line in found["lines"] if (kept := _evidence(line))}.values():
+        for piece in evidence.get("pieces", ()):
+            about = (
+                f"{piece['size']} bytes{', its beginning' if piece.get('cut') else ''}, sha256 {piece['sha256'][:12]}"
+            )
+            print_styled(("  evidence  ", "cyan"), (f"{piece['name']}  {piece['url']}  ", ""), (about, "dim"))
+        for why in evidence.get("missing", ()):
+            print_styled(("  evidence  ", "cyan"), (f"missing: {why}", "yellow"))
+
+
+def _evidence(line: dict[str, Any]) -> dict[str, Any]:
+    """What a step kept before it did anything irreversible."""
+    found = line.get("data", {}).get("result", {}).get("proof", {}).get("evidence")
+    return found if isinstance(found, dict) else {}
 
 
 def _minute(at: str) -> str:
