@@ -49,12 +49,14 @@ class Inbox:
     def heads(self, now: datetime, per_lane: int = 20, limit: int = 1_000) -> list[Item]:
         """The first items of each lane that is due: a long lane keeps no other waiting."""
         ranked = sa.select(
-            *inbox.c,
+            inbox.c.id,
             sa.func.row_number().over(partition_by=inbox.c.lane, order_by=(inbox.c.turn, inbox.c.id)).label("n"),
             sa.func.max(inbox.c.due_at).over(partition_by=inbox.c.lane).label("lane_due"),
         ).subquery()
         due = sa.or_(ranked.c.lane_due.is_(None), ranked.c.lane_due <= now)
-        query = sa.select(ranked).where(due, ranked.c.n <= per_lane).order_by(ranked.c.n, ranked.c.id).limit(limit)
+        # Bodies only of those few: a storm's backlog is long.
+        query = sa.select(inbox).join(ranked, ranked.c.id == inbox.c.id).where(due, ranked.c.n <= per_lane)
+        query = query.order_by(ranked.c.n, inbox.c.id).limit(limit)
         with self._db.reading() as connection:
             return [_item(row) for row in connection.execute(query)]
 

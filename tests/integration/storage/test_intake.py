@@ -13,6 +13,7 @@ from activities.storage.inbox import Inbox, Item
 from activities.storage.intake import IntakeStore
 from activities.storage.leaders import Leaders
 from activities.storage.ledger import Ledger
+from activities.storage.said import Said
 from medevac.events.event import HealthEvent, Kind
 from medevac.incident import End, IncidentView, State
 
@@ -55,6 +56,31 @@ def test_a_postponed_lane_waits_whole(db: Database) -> None:
     assert [i.key for i in inbox.heads(T0 + timedelta(seconds=15))] == ["a1", "b1", "a2"]
     inbox.postpone(["b"], T0 + timedelta(hours=1))
     assert [i.key for i in inbox.heads(T0 + timedelta(seconds=15))] == ["a1", "a2"]
+
+
+def test_turns_order_a_lane_and_a_family_keeps_its_own_order(db: Database) -> None:
+    store, inbox = IntakeStore(db), Inbox(db)
+
+    def said(key: str, family: str, turn: float) -> Item:
+        return item(key, "a").model_copy(update={"family": family, "turn": turn})
+
+    store.commit([], [said("slight", "s", 100), said("bad", "b", 10), said("bad's clear", "b", 110)])
+    assert [i.key for i in inbox.heads(T0)] == ["bad", "slight", "bad's clear"]
+    store.commit([], [said("bad", "b", 20)])
+    assert [i.key for i in inbox.heads(T0)] == ["slight", "bad's clear", "bad"], "not before what took it back"
+    store.commit([], [said("bad", "b", 120), said("slight", "s", 130)])
+    assert [i.key for i in inbox.heads(T0)] == ["slight", "bad's clear", "bad"], "a repeat keeps its turn"
+    store.commit([], [said("x", "x", 5), said("x's clear", "x", 105), said("x", "x", 5)])
+    assert [i.key for i in inbox.heads(T0) if "x" in i.key] == ["x's clear", "x"], "also within one delivery"
+
+
+def test_what_was_said_last_is_the_latest_whoever_writes_it_later(db: Database) -> None:
+    store, later = IntakeStore(db), T0 + timedelta(seconds=1)
+    store.commit([], [], {"k": Said("recovered", later), "l": Said("fault", T0)})
+    store.commit([], [], {"k": Said("fault", T0)})
+    assert store.glance([], [], ["k", "l", "m"]).said == {"k": Said("recovered", later), "l": Said("fault", T0)}
+    Ledger(db).forget_events(later)
+    assert set(store.glance([], [], ["k", "l"]).said) == {"k"}
 
 
 def test_a_glance_sees_open_incidents_and_lanes_that_wait(db: Database) -> None:
