@@ -24,7 +24,7 @@ def calls(log: Path, account: str, since: datetime) -> Counter[tuple[str, str]]:
     for line in log.read_text().splitlines():
         entry = json.loads(line)
         at = datetime.fromisoformat(entry["requestReceivedTimestamp"])
-        who = entry["user"]["username"]
+        who = entry["user"].get("username")  # none where nobody signed in
         if who == f"system:serviceaccount:medevac:{account}" and at >= since and entry["responseStatus"]["code"] < 300:
             about = entry["objectRef"]
             below = f"/{about['subresource']}" if "subresource" in about else ""
