@@ -41,6 +41,8 @@ class Proxy:
     calls: list[Call] = field(default_factory=list)
     """In the order of their ends; those that were dropped before the API server saw them are not among them."""
     scripts: list[Script] = field(default_factory=list)
+    printed: dict[str, bytes] = field(default_factory=dict)
+    """What pods printed, by a part of their names: their kubelet is played, and nobody else has their logs."""
     expired: int = 0
     """So many watches to come are told that what they ask for was forgotten."""
     watches: list[http.client.HTTPSConnection] = field(default_factory=list)
@@ -116,6 +118,9 @@ class Proxy:
         connection, answer = self.ask(handler, body)
         try:
             content = answer.read()
+            for name, log in self.printed.items():
+                if name in handler.path and "/log?" in handler.path and answer.status != 403:
+                    return 200, [("Content-Type", "text/plain")], log
             with self.lock:
                 self.calls.append(Call(handler.command, handler.path, answer.status))
             return answer.status, answer.getheaders(), content
