@@ -55,7 +55,7 @@ def test_a_job_starts_anew_elsewhere_and_no_failure_is_counted(
     allowed("requeue")
     first, second = site.add_node(), site.add_node()
     job(site, "llm", parallelism=2, subdomain="llm", gpus=8)
-    site.patch(site.within("jobs", "llm", api=JOBS), {"spec": {"suspend": False}})
+    site.patch(site.within("jobs", "llm", api=JOBS), {"spec": {"backoffLimit": 0}})
     before = {metadata(pod)["uid"] for pod in site.running(2)}
     spare = site.add_node()
     result = evacuated(house, first)
