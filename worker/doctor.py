@@ -11,7 +11,7 @@ from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
 
-from activities.ports import Cluster, HasRights
+from activities.ports import Cluster, HasRights, Unreadable
 from activities.signatures import Queue
 from medevac.fleet.node import Node
 from medevac.model import Model
@@ -105,6 +105,16 @@ async def _parts(settings: Settings) -> str:
         if not seen:
             raise _Bad(f"cluster {cluster.name} shows no node", "look at its credentials' rights and its node selector")
         said.append(cluster.name)
+    for provider in registry.providers():
+        try:
+            lacks = await asyncio.to_thread(provider.missing_rights) if isinstance(provider, HasRights) else []
+        except Unreadable as error:
+            raise _Bad(f"provider {provider.name}: {error}", "see how it signs in, in docs/providers.md") from error
+        if lacks:
+            raise _Bad(
+                f"provider {provider.name} may not: {'; '.join(lacks)}",
+                "give its account these rights, or correct its options (see docs/providers.md)",
+            )
     return f"{', '.join(said)} can be read{' (simulated)' if registry.simulated else ''}"
 
 

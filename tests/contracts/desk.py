@@ -67,9 +67,12 @@ class MachineLook(Look):
 
 
 class Desk:
-    def __init__(self, rig: ProviderRig, ledger: Path) -> None:
+    def __init__(self, rig: ProviderRig, ledger: Path, incident: str = INCIDENT) -> None:
+        """A ledger that is there already is gone on with, as by the next worker."""
         self.rig = rig
-        shutil.copy(_empty_ledger(), ledger)
+        self.incident = incident
+        if not ledger.exists():
+            shutil.copy(_empty_ledger(), ledger)
         self.db = Database(f"sqlite:///{ledger}", timeout_s=5.0)
         self.intents = Intents(self.db)
         self.registry = Registry(
@@ -84,7 +87,7 @@ class Desk:
         self.db.engine.dispose()
 
     def key(self, verb: Verb, n: int = 1) -> StepKey:
-        return StepKey(incident=INCIDENT, step=f"act-{verb}", n=n)
+        return StepKey(incident=self.incident, step=f"act-{verb}", n=n)
 
     def act(self, verb: Verb, n: int = 1, attempt: int = 1) -> StepResult:
         request = sig.ActRequest(
@@ -100,7 +103,7 @@ class Desk:
     def prove(self, *verbs: Verb, deadline_s: float = 20.0, n: int = 1) -> StepResult:
         """Of the last of `verbs`, and of those before it."""
         request = sig.ProveRequest(
-            key=StepKey(incident=INCIDENT, step="prove", n=n),
+            key=StepKey(incident=self.incident, step="prove", n=n),
             pre=self._pre(),
             verbs=verbs,
             acted=self.key(verbs[-1], n),
@@ -112,12 +115,12 @@ class Desk:
         """As the plan knew the machine, whatever stands under its name now."""
         node = self.rig.node
         given: dict[str, Any] = {
-            "incident": INCIDENT,
+            "incident": self.incident,
             "cluster": node.cluster,
             "node": node.name,
             "provider": node.machine.provider,
             "identity": node.identity,
-            "lease": LeaseRef(lease_id=INCIDENT, epoch=0),
+            "lease": LeaseRef(lease_id=self.incident, epoch=0),
             "plan_hash": "abc",
             "scopes": node.domains,
             "mark": False,

@@ -93,5 +93,6 @@ def _wish(headers: dict[str, str]) -> float | None:
 def _said(error: Exception) -> str:
     """Without the encoded part, which is long and says to nobody here what it holds."""
     if isinstance(error, boto.ClientError):
-        return f"{code(error)}: {_ENCODED.sub('', str(error.response.get('Error', {}).get('Message', '')))[:300]}"
+        message = _ENCODED.sub("", str(error.response.get("Error", {}).get("Message", "")))
+        return f"{message[:300]} ({code(error)})"
     return f"{type(error).__name__}: {str(error)[:300]}"

@@ -62,5 +62,5 @@ def _writable(access: Access, place: Place, api: str, given: dict[str, Any]) -> 
     try:
         access.write(place, "ec2", api, who="doctor", DryRun=True, **given)
     except (NotSent, Unclear) as error:
-        return not any(f"{denied}:" in str(error) for denied in errors.DENIED)
+        return not any(f"({denied})" in str(error) for denied in errors.DENIED)
     return True

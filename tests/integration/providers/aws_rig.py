@@ -15,6 +15,7 @@ from tests.integration.providers.far_side import REGION, Call, FarSide
 CLUSTER = "prod"
 IMAGE = "ami-12345678"
 GROUP = "train"
+TEMPLATES = itertools.count(1)
 CAN = frozenset({Verb.REBOOT, Verb.REINSTALL, Verb.REQUEST, Verb.TERMINATE})
 LIVE = [{"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}]
 
@@ -35,7 +36,8 @@ class AwsRig:
         far.heard = self._heard
         self.ec2 = far.direct("ec2")
         self.template = self.ec2.create_launch_template(
-            LaunchTemplateName="gpu", LaunchTemplateData={"ImageId": IMAGE, "InstanceType": "t3.micro"}
+            LaunchTemplateName=f"gpu-{next(TEMPLATES)}",
+            LaunchTemplateData={"ImageId": IMAGE, "InstanceType": "t3.micro"},
         )["LaunchTemplate"]["LaunchTemplateId"]
         self._uids = (f"uid-{n}" for n in itertools.count(1))
         self._nodes: dict[str, Node] = {}

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 from moto.server import ThreadedMotoServer
 
+from tests.contracts.desk import Desk
+from tests.contracts.rigs import ProviderRig
 from tests.integration.providers.far_side import REGION, FarSide
 
 
@@ -34,3 +37,16 @@ def far(moto: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FarSide]:
     httpx.post(f"{moto}/moto-api/reset").raise_for_status()
     with FarSide(moto) as far:
         yield far
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Callable[[ProviderRig], Desk]]:
+    made: list[Desk] = []
+
+    def open_desk(rig: ProviderRig) -> Desk:
+        made.append(Desk(rig, tmp_path / "ledger.sqlite"))
+        return made[-1]
+
+    yield open_desk
+    for one in made:
+        one.close()

@@ -52,8 +52,8 @@ class Call:
 @dataclass
 class Script:
     api: str
-    trouble: Trouble | Callable[[Call, str], None]
-    """Or what is done at the points `before` and `after` of the call; it is dropped then."""
+    trouble: Trouble | Callable[[Call, str], bool]
+    """Or what is done at the points `before` and `after` of the call; True = the connection ends there."""
     times: int = 1
     code: str = "OperationNotPermitted"
 
@@ -76,6 +76,10 @@ class FarSide:
     failed_tasks: set[str] = field(default_factory=set)
     heard: Callable[[Call], None] = lambda call: None
     delay_s: float = 0.0
+    rewrite: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    """API: what is said otherwise in its answers."""
+    said: str = ""
+    """The message of errors."""
     _tokens: dict[str, Answer] = field(default_factory=dict)
     _levels: dict[str, tuple[float, float]] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -101,7 +105,7 @@ class FarSide:
         """Past the proxy: what others do in the account."""
         return _client(service, region, self.moto, *sorted(credentials.items()))
 
-    def script(self, api: str, trouble: Trouble | Callable[[Call, str], None], times: int = 1, code: str = "") -> None:
+    def script(self, api: str, trouble: Trouble | Callable[[Call, str], bool], times: int = 1, code: str = "") -> None:
         with self._lock:
             self.scripts.append(Script(api, trouble, times, code or "OperationNotPermitted"))
 
@@ -125,22 +129,19 @@ class FarSide:
             if script:
                 script.times -= 1
         how = script.trouble if script else None
-        if callable(how):
-            how(call, "before")
-        if how is Trouble.TIMEOUT_BEFORE:
+        if how is Trouble.TIMEOUT_BEFORE or (callable(how) and how(call, "before")):
             return None
         if how is Trouble.THROTTLE:
             return error(call, 503, "RequestLimitExceeded", {"Retry-After": f"{RETRY_AFTER_S:.0f}"})
         if how is Trouble.REFUSE and script:
-            return error(call, 500 if script.code.startswith("Internal") else 400, script.code)
+            return error(call, 500 if script.code.startswith("Internal") else 400, script.code, said=self.said)
         if not self._within_limit(call.api):
             return error(call, 503, "RequestLimitExceeded")
         if how is Trouble.LIE:
             return lie(call)
         given = self._own(call, forward)
-        if callable(how):
-            how(call, "after")
-        return None if how is Trouble.TIMEOUT_AFTER or callable(how) else given
+        dropped = how is Trouble.TIMEOUT_AFTER or (callable(how) and how(call, "after"))
+        return None if dropped else given
 
     def _own(self, call: Call, forward: Callable[[], Answer]) -> Answer:
         token = call.given.get("ClientToken", "")
@@ -157,6 +158,8 @@ class FarSide:
                 case _:
                     given = forward()
             status, headers, body = given
+            if call.api in self.rewrite:
+                return status, headers, body.replace(*self.rewrite[call.api])
             if call.api == "DescribeInstanceStatus":
                 return status, headers, self._with_impaired(body)
             if status < 300 and self._changed(call, body):
@@ -240,15 +243,19 @@ def lie(call: Call) -> Answer:
     return ok(call, LIES[call.api])
 
 
-def error(call: Call, status: int, code: str, headers: dict[str, str] | None = None) -> Answer:
+def error(call: Call, status: int, code: str, headers: dict[str, str] | None = None, said: str = "") -> Answer:
     """In EC2's own form, in that of the other query APIs, or in that of EKS."""
-    said = f"{code} said by a test"
+    said = said or f"{code} said by a test"
     if call.api.endswith("Nodegroup") or call.api == "UpdateNodegroupConfig":
         return status, {"x-amzn-ErrorType": code, **(headers or {})}, json.dumps({"message": said}).encode()
     inner = f"<Error><Code>{code}</Code><Message>{said}</Message></Error>"
     ec2 = f"<Response><Errors>{inner}</Errors><RequestID>r-1</RequestID></Response>"
     other = f"<ErrorResponse>{inner}<RequestId>r-1</RequestId></ErrorResponse>"
-    return status, headers or {}, (other if "AutoScaling" in call.api or call.api == "AssumeRole" else ec2).encode()
+    return (
+        status,
+        headers or {},
+        (other if "AutoScaling" in call.api or call.api in ("AssumeRole", "GetCallerIdentity") else ec2).encode(),
+    )
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,0 +1,81 @@
+"""A worker's attempt in a process of its own, to be killed in it. Importing it warms what every attempt needs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, cast
+
+from activities.ports import Provider, Verb
+from activities.providers.aws import access
+from activities.providers.aws.provider import make
+from medevac.fleet.node import Node
+from medevac.incident import StepResult
+from tests.contracts.desk import Desk
+from tests.contracts.rigs import ProviderRig
+from tests.integration.providers.far_side import REGION, Call, FarSide
+
+
+@dataclass
+class Still:
+    """A rig of which nothing is asked but its machine."""
+
+    provider: Provider
+    node: Node
+
+    def nodes(self) -> list[Node]:
+        return [self.node]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    ledger: Path
+    options: dict[str, Any]
+    node: Node
+    verb: Verb
+    incident: str
+
+    def run(self, attempt: int = 1) -> StepResult:
+        desk = self.desk()
+        try:
+            return desk.act(self.verb, attempt=attempt)
+        finally:
+            desk.close()
+
+    def desk(self, rig: ProviderRig | None = None) -> Desk:
+        still = Still(make("aws", self.options), self.node)
+        return Desk(rig or cast(ProviderRig, still), self.ledger, self.incident)
+
+
+def killed(far: FarSide, api: str, point: str, attempt: Attempt) -> int:
+    """Runs it in a process that is killed with -9 `before` the call reaches the far side or `after` its effect."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    worker = context.Process(target=attempt.run)
+    started = threading.Event()
+
+    def kill(call: Call, where: str) -> bool:
+        if where == point:
+            assert started.wait(30)
+            assert worker.pid
+            os.kill(worker.pid, signal.SIGKILL)
+            wait([worker.sentinel], 30)
+        return where == point
+
+    far.script(api, kill)
+    worker.start()
+    started.set()
+    worker.join(60)
+    assert worker.exitcode is not None
+    return worker.exitcode
+
+
+# What a worker has once it has made its first call.
+_warm = access._session().create_client(
+    "ec2", region_name=REGION, aws_access_key_id="warm", aws_secret_access_key="warm"
+)
