@@ -231,4 +231,10 @@ def make(name: str, options: dict[str, Any]) -> KubernetesChecks:
         raise ConfigurationError(
             f"checks {name} (kubernetes): `command` and `covers` go together: only you know what your command proves"
         )
-    return KubernetesChecks(name, read)
+    try:
+        return KubernetesChecks(name, read)
+    except Exception as error:
+        raise ConfigurationError(
+            f"checks {name} (kubernetes): no credentials: {error}; give `kubeconfig` (and `context`) in its options,"
+            " as its cluster has them"
+        ) from None

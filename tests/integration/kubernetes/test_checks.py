@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,22 +12,27 @@ from typing import Any
 
 import pytest
 
+from activities import signatures as sig
 from activities.checks.kubernetes import KubernetesChecks, make
 from activities.kubernetes import nodes
 from activities.kubernetes.nodes import metadata
 from activities.kubernetes.options import Options
 from activities.ports import CheckResult, NotSent, Unclear, Unreadable
-from activities.registry import ConfigurationError
+from activities.registry import ConfigurationError, Registry
+from activities.verification import VerificationActivities
 from medevac.faults.classes import Covers
 from medevac.fleet.node import Node
-from medevac.incident import StepKey
+from medevac.incident import Outcome, StepKey
 from tests.contracts.checks import DEEP, ChecksContract
 from tests.contracts.rigs import ChecksRig, Trouble
 from tests.control_plane.processes import write_kubeconfig
-from tests.integration.kubernetes.conftest import Plane
+from tests.integration.kubernetes.conftest import Connect, Plane
+from tests.integration.kubernetes.house import NoMachines
 from tests.integration.kubernetes.kubelet import Kubelet, dies, reboot
 from tests.integration.kubernetes.proxy import Proxy
 from tests.integration.kubernetes.site import Site, until
+from tests.unit.activities.house import run
+from worker.parts import LogChat
 
 NAMESPACE = "medevac-checks"
 ASKED = (Covers.BUS, Covers.MEMORY)
@@ -349,6 +355,58 @@ def test_an_api_server_that_is_away_decides_nothing(desk: Desk, proxy: Proxy) ->
             desk.run()
     desk.kubelet.ends(pod, desk.answer())
     assert desk.result().passed
+
+
+# -- as a step ---------------------------------------------------------------------------------------------------------
+
+
+class Verifying:
+    """The verify step in a thread of its own, while the test plays the kubelet."""
+
+    def __init__(self, desk: Desk, tmp_path: Path, connect: Connect) -> None:
+        registry = Registry(
+            clusters=[connect()], providers=[NoMachines()], chat=LogChat(), checks={"real": desk.checks}
+        )
+        self.request = sig.VerifyRequest(
+            key=desk.key(), cluster="real", node=desk.name, covers=ASKED, not_before=datetime.now(UTC),
+            boot_id=desk.node.machine.boot_id, deadline_s=20,
+        )  # fmt: skip
+        self.ended: list[sig.VerifyResult] = []
+        activities = VerificationActivities(registry)
+        self.thread = threading.Thread(
+            target=lambda: self.ended.append(run(activities.verify, self.request, whole_s=120))
+        )
+        self.thread.start()
+
+    def result(self) -> sig.VerifyResult:
+        self.thread.join(90)
+        (ended,) = self.ended
+        return ended
+
+
+def test_a_flake_is_asked_again_and_a_pass_then_proves_it(desk: Desk, tmp_path: Path, connect: Connect) -> None:
+    verifying = Verifying(desk, tmp_path, connect)
+    desk.kubelet.ends(desk.kubelet.pod(str(desk.key())), desk.answer("none", reason="CUDA"), 75)
+    again = StepKey(incident=desk.incident, step="verify-run2")
+    desk.kubelet.ends(desk.kubelet.pod(str(again)), desk.answer())
+    assert verifying.result().step.outcome is Outcome.DONE
+    assert len(desk.kubelet.jobs()) == 2
+
+
+def test_a_failure_ends_the_step_with_its_reason(desk: Desk, tmp_path: Path, connect: Connect) -> None:
+    verifying = Verifying(desk, tmp_path, connect)
+    desk.kubelet.ends(desk.kubelet.pod(), desk.answer("failed", reason="7 GPUs, the SKU has 8"), 1)
+    result = verifying.result()
+    assert result.step.outcome is Outcome.FAILED
+    assert "7 GPUs" in result.step.reason
+    assert len(desk.kubelet.jobs()) == 1
+
+
+def test_a_boot_under_the_check_refuses_the_step(desk: Desk, tmp_path: Path, connect: Connect) -> None:
+    verifying = Verifying(desk, tmp_path, connect)
+    desk.kubelet.starts(desk.kubelet.pod())
+    reboot(desk.site, desk.name, "another")
+    assert verifying.result().step.outcome is Outcome.REFUSED
 
 
 # -- rights ------------------------------------------------------------------------------------------------------------
