@@ -14,7 +14,6 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 
-from activities.storage.seen import LONGEST
 from medevac.events import k8s_node
 from medevac.events.event import HealthEvent, Kind
 from medevac.events.parsing import ParseError, Payload
@@ -35,9 +34,7 @@ class Level(IntEnum):
 
     CHANGE = 0
     RELIST = 1
-    """What is bad is stated again."""
-    BEGAN = 2
-    """Nothing is known of what was said before."""
+    """What is bad is stated again, and what others raised under our name is taken back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +60,8 @@ class Conditions:
     def __len__(self) -> int:
         return len(self._said)
 
-    def judge(self, node: Object, now: datetime, level: Level, owed: Collection[str], wanted: bool) -> Judged:
-        """`owed`: keys of faults that somebody before us raised under our name. `wanted`: the node has an incident,
-        so that, where nothing is known of what was said, whatever is good may take something back."""
+    def judge(self, node: Object, now: datetime, level: Level, owed: Collection[str] = ()) -> Judged:
+        """`owed`: types of conditions that were raised under our name, by whomever, and not taken back."""
         name = str(node["metadata"]["name"])
         raw = _fingerprint(node)
         if self._raw.get(name) == raw and not owed and (level is Level.CHANGE or not self.is_bad(name)):
@@ -86,7 +82,7 @@ class Conditions:
             elif event.kind is Kind.RECOVERED:
                 before = said.get(kind)
                 taken_back = before is not None and before[0] in BAD
-                worth = taken_back or event.dedupe_key[:LONGEST] in owed or (level is Level.BEGAN and wanted)
+                worth = taken_back or kind in owed
             else:
                 continue
             if worth:
@@ -106,13 +102,21 @@ class Conditions:
         self._raw.pop(node, None)
         self._said.pop(node, None)
 
+    def raised(self, node: str, judged: Judged | None = None) -> frozenset[str]:
+        """Types of which something bad was said last, or will be when `judged` is said."""
+        held = frozenset(_bad(self._said.get(node, {})))
+        return held | frozenset(_bad(judged.meanings)) if judged else held
+
     def is_bad(self, node: str) -> bool:
-        """Something bad was said of it last."""
-        return any(meaning and meaning[0] in BAD for meaning in self._said.get(node, {}).values())
+        return bool(self.raised(node))
 
     def _joins(self, node: Object, now: datetime) -> bool:
         created = instant(node["metadata"].get("creationTimestamp"))
         return created is not None and (now - created).total_seconds() < self._joining_s
+
+
+def _bad(meanings: Mapping[str, Meaning | None]) -> Iterator[str]:
+    return (kind for kind, meaning in meanings.items() if meaning and meaning[0] in BAD)
 
 
 @lru_cache(maxsize=1_000)

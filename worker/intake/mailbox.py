@@ -71,8 +71,6 @@ class Mailbox:
                 self._gone(name)
             return
         level = Level.CHANGE if told.how in ("changed", "alive") else Level.RELIST
-        if told.how == "began":
-            level = Level.BEGAN
         if level is not Level.CHANGE:
             for name in self._known - set(named):
                 self._gone(name)

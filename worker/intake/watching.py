@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from activities.ports import Told, Watchable
+from activities.ports import Told, Unreadable, Watchable
 from activities.registry import ConfigurationError
 from activities.storage.heard import heard
+from activities.storage.raised import keep, raised
 from medevac.events import k8s_node
 from medevac.events.parsing import Payload
 from medevac.events.transport import CLUSTER_HEADER
@@ -27,9 +28,8 @@ from worker import metrics
 from worker.config import Watcher as WatcherConfig
 from worker.installation import open_installation
 from worker.intake.assembly import Parts, build, run_until_stopped
-from worker.intake.conditions import BAD, Conditions, Judged, Level
+from worker.intake.conditions import Conditions, Judged, Level
 from worker.intake.delivery import Deliveries, Refused, Speaker
-from worker.intake.lanes import lane_of
 from worker.intake.leading import Lead, pause
 from worker.intake.mailbox import Batch, EventNews, Mailbox, NodeNews
 from worker.intake.node_events import News, NodeEvents
@@ -40,12 +40,13 @@ from worker.threads import Threads
 log = logging.getLogger(__name__)
 
 SOURCES = ("k8s_node", "npd", "eks_nma")
+NOTHING: frozenset[str] = frozenset()
 AT_ONCE = 100
 """Nodes, and Events, of one delivery."""
 AGAIN_S = 0.5
 LONGEST_AGAIN_S = 10.0
 LOOK_BACK = 2 * STALE_AFTER
-"""In the ledger, for what was said under our name by a process that is gone, or that was taken for gone."""
+"""In the ledger, for Events that a process before us has said."""
 
 
 class Watcher:
@@ -67,6 +68,8 @@ class Watcher:
         self._threads = threads
         self._lead = lead
         self._speaker = Speaker(config.name, SOURCES, (cluster.name,))
+        self._kept: dict[str, frozenset[str]] = {}
+        """What stands in the ledger as raised, by node."""
 
     async def run(self, stop: asyncio.Event) -> None:
         await self._lead.lead(self._watch, stop)
@@ -96,6 +99,7 @@ class Watcher:
             box.put(told)
 
     async def _pass_on(self, box: Mailbox, arrived: asyncio.Event, stop: asyncio.Event) -> None:
+        self._kept.clear()
         conditions, events, again_s = Conditions(self._config.joining_s), NodeEvents(), AGAIN_S
         stopping = asyncio.ensure_future(stop.wait())
         try:
@@ -128,8 +132,11 @@ class Watcher:
     # -- nodes -------------------------------------------------------------------------------------------------
 
     async def _nodes(self, news: Sequence[NodeNews], conditions: Conditions) -> bool:
-        owed, wanted = await self._threads.run(self._before_us, [one for one in news if one.level > Level.CHANGE])
-        judged = await self._threads.run(self._judged, news, conditions, owed, wanted)
+        owed = await self._threads.run(self._owed, [one.name for one in news if one.level > Level.CHANGE])
+        judged = await self._threads.run(self._judged, news, conditions, owed)
+        said = [one for one in judged if one.meanings]
+        stands = {one.node: self._kept.get(one.node, NOTHING) | conditions.raised(one.node, one) for one in said}
+        await self._threads.run(self._keep, stands)
         payloads: dict[str, list[Mapping[str, Any]]] = {}
         for one in judged:
             for source, node in one.by_source.items():
@@ -144,36 +151,44 @@ class Watcher:
             conditions.held(one)
         for name in gone:
             conditions.gone(name)
+        # Of a node that is gone it stays written: one of its name may come back, and be good.
+        await self._threads.run(self._keep, {one.node: conditions.raised(one.node) for one in said})
         return True
 
     @staticmethod
-    def _judged(
-        news: Iterable[NodeNews], conditions: Conditions, owed: Mapping[str, set[str]], wanted: set[str]
-    ) -> list[Judged]:
+    def _judged(news: Iterable[NodeNews], conditions: Conditions, owed: Mapping[str, Collection[str]]) -> list[Judged]:
         now = datetime.now(UTC)
         return [
-            conditions.judge(one.node, now, one.level, owed.get(one.name, ()), one.name in wanted)
-            for one in news
-            if one.node is not None
+            conditions.judge(one.node, now, one.level, owed.get(one.name, ())) for one in news if one.node is not None
         ]
 
-    def _before_us(self, news: Sequence[NodeNews]) -> tuple[dict[str, set[str]], set[str]]:
-        """Faults that were raised under our name and not taken back, by node; and nodes with an incident, or with one
-        on its way. Raises `Unreadable`."""
-        if not news:
-            return {}, set()
-        names, cluster = [one.name for one in news], self._cluster.name
-        owed: dict[str, set[str]] = {}
-        since = datetime.now(UTC) - LOOK_BACK
-        for said in heard(self._stores.database, self._speaker.name, cluster, names, since):
-            keys = owed.setdefault(said.node, set())
-            keys.add(said.dedupe_key) if said.kind in BAD else keys.discard(said.dedupe_key)
-        fresh = [one.name for one in news if one.level is Level.BEGAN]
-        glance = self._stores.intake.glance(
-            [(cluster, name) for name in fresh], [lane_of(cluster, name) for name in fresh]
-        )
-        open_ = {node for _, node in glance.open}
-        return owed, {name for name in fresh if name in open_ or lane_of(cluster, name) in glance.waiting}
+    def _owed(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
+        """Raises `Unreadable`: what is to be taken back must be known before a node counts as judged."""
+        if not names:
+            return {}
+        owed = raised(self._stores.database, self._speaker.name, self._cluster.name, names)
+        self._written(dict.fromkeys(names, NOTHING) | owed)
+        return owed
+
+    def _keep(self, nodes: Mapping[str, frozenset[str]]) -> None:
+        """Written down before it is said, so that whoever comes after a kill knows what to take back."""
+        changed = {name: types for name, types in nodes.items() if self._kept.get(name, NOTHING) != types}
+        if not changed:
+            return
+        try:
+            keep(self._stores.database, self._speaker.name, self._cluster.name, changed, datetime.now(UTC))
+        except Unreadable as error:
+            # A fault that Temporal can take doesn't wait for the ledger; it is written down at the next listing.
+            log.error("%s: what is raised can't be written down: %s", self._config.name, error)
+        else:
+            self._written(changed)
+
+    def _written(self, nodes: Mapping[str, frozenset[str]]) -> None:
+        for name, types in nodes.items():
+            if types:
+                self._kept[name] = types
+            else:
+                self._kept.pop(name, None)
 
     # -- Events ------------------------------------------------------------------------------------------------
 
@@ -199,8 +214,7 @@ class Watcher:
                 looked.append((news, one.listed))
         now, known = datetime.now(UTC), set[str]()
         if listed := [str((news.thing.get("involvedObject") or {}).get("name")) for news, was in looked if was]:
-            before = heard(self._stores.database, self._speaker.name, self._cluster.name, listed, now - LOOK_BACK)
-            known = {one.id for one in before}
+            known = heard(self._stores.database, self._speaker.name, self._cluster.name, listed, now - LOOK_BACK)
         old = [news for news, was in looked if was and events.is_old(news, known, now)]
         return [news for news, _ in looked if news not in old], old
 

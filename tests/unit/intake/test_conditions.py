@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from worker.intake.conditions import Conditions, Judged, Level, source_of
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -36,12 +34,11 @@ class Desk:
         *conditions: Any,
         level: Level = Level.CHANGE,
         owed: tuple[str, ...] = (),
-        wanted: bool = False,
         held: bool = True,
         **more: Any,
     ) -> set[str]:
         """What is said: `Type=Status`."""
-        judged = self.conditions.judge(node(*conditions, **more), NOW, level, owed, wanted)
+        judged = self.conditions.judge(node(*conditions, **more), NOW, level, owed)
         if held:
             self.conditions.held(judged)
         return said(judged)
@@ -55,7 +52,7 @@ def said(judged: Judged) -> set[str]:
 def test_what_is_good_and_was_never_bad_is_not_said() -> None:
     desk = Desk()
     healthy = condition("Ready", "True"), condition("MemoryPressure", "False")
-    assert desk.hear(*healthy, level=Level.BEGAN) == set()
+    assert desk.hear(*healthy, level=Level.RELIST) == set()
     assert desk.hear(*healthy, level=Level.RELIST) == set()
 
 
@@ -79,7 +76,7 @@ def test_what_was_not_held_is_said_again() -> None:
 def test_what_still_holds_is_stated_at_every_listing() -> None:
     desk = Desk()
     bad = condition("KernelDeadlock", "True"), condition("Ready", "True")
-    for level in (Level.BEGAN, Level.RELIST, Level.RELIST):
+    for level in (Level.RELIST, Level.RELIST, Level.RELIST):
         assert desk.hear(*bad, level=level) == {"KernelDeadlock=True"}
 
 
@@ -92,28 +89,31 @@ def test_another_reason_is_another_fault() -> None:
     assert desk.hear(worded) == set()
 
 
-@pytest.mark.parametrize(
-    ("level", "wanted", "expected"),
-    [(Level.BEGAN, True, {"Ready=True"}), (Level.BEGAN, False, set()), (Level.RELIST, True, set())],
-)
-def test_who_comes_to_lead_takes_back_on_nodes_with_an_incident(level: Level, wanted: bool, expected: set[str]) -> None:
-    assert Desk().hear(condition("Ready", "True"), level=level, wanted=wanted) == expected
-
-
 def test_what_another_raised_under_our_name_is_taken_back() -> None:
     desk = Desk()
     good = condition("Ready", "True"), condition("KernelDeadlock", "False")
     assert desk.hear(*good) == set()
-    (key,) = {
-        event.dedupe_key
-        for event in _events(node(condition("KernelDeadlock", "True")))
-    }  # fmt: skip
-    assert desk.hear(*good, level=Level.RELIST, owed=(key,)) == {"KernelDeadlock=False"}
+    assert desk.hear(*good, level=Level.RELIST, owed=("KernelDeadlock",)) == {"KernelDeadlock=False"}
+    assert desk.conditions.raised("n1") == set()
+
+
+def test_what_will_be_raised_is_known_before_it_is_said() -> None:
+    conditions = Conditions(0)
+    sick = node(condition("KernelDeadlock", "True"), condition("Ready", "True"))
+    judged = conditions.judge(sick, NOW, Level.CHANGE)
+    assert conditions.raised("n1") == set()
+    assert conditions.raised("n1", judged) == {"KernelDeadlock"}
+    conditions.held(judged)
+    assert conditions.raised("n1") == {"KernelDeadlock"}
+    well = conditions.judge(node(condition("KernelDeadlock", "False")), NOW, Level.CHANGE)
+    assert conditions.raised("n1", well) == {"KernelDeadlock"}, "not before it is taken back"
+    conditions.held(well)
+    assert conditions.raised("n1") == set()
 
 
 def test_our_own_condition_and_facts_say_nothing() -> None:
     quiet = condition("MedevacUnhealthy", "True"), condition("DrainInProgress", "True")
-    assert Desk().hear(*quiet, level=Level.BEGAN, wanted=True) == set()
+    assert Desk().hear(*quiet, level=Level.RELIST) == set()
 
 
 def test_a_silent_kubelet_is_said_by_ready_alone() -> None:
@@ -149,9 +149,8 @@ def test_a_condition_has_one_source_whatever_stands_beside_it() -> None:
     judged = Conditions(0).judge(
         node(*(condition(kind, "False") for kind in ("Ready", "KernelReady", "KernelDeadlock"))),
         NOW,
-        Level.BEGAN,
-        (),
-        True,
+        Level.RELIST,
+        ("KernelDeadlock",),
     )
     assert set(judged.by_source) == {"k8s_node", "eks_nma", "npd"}
 
@@ -163,12 +162,3 @@ def test_who_is_gone_is_forgotten() -> None:
     desk.conditions.gone("n1")
     assert not desk.conditions.is_bad("n1")
     assert len(desk.conditions) == 0
-
-
-def _events(thing: dict[str, Any]) -> Any:
-    import json
-
-    from medevac.events import k8s_node
-    from medevac.events.parsing import Payload
-
-    return k8s_node.parse(Payload(json.dumps(thing).encode())).events

@@ -28,7 +28,7 @@ def test_the_latest_state_of_a_node_counts_and_the_deepest_level() -> None:
     box.put(Told("Node", "changed", (node("a", v=2),)))
     found = {news.name: news for news in box.take(10).nodes}
     assert found["a"].node == node("a", v=2)
-    assert found["a"].level is Level.BEGAN
+    assert found["a"].level is Level.RELIST
     assert not box.take(10)
 
 

@@ -6,6 +6,8 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,13 +16,14 @@ import pytest
 
 from activities.ports import Told, Unreadable
 from activities.registry import ConfigurationError, Registry
+from activities.storage.heard import heard
 from activities.storage.intake import IntakeStore
 from activities.storage.leaders import Leaders
 from medevac.fleet.node import Node
 from tests.unit.intake.test_conditions import condition
 from tests.unit.intake.test_conditions import node as node_object
 from tests.unit.intake.test_node_events import NOW, event
-from tests.unit.worker.conftest import StubEngine, engine, node, registry, stores, view_of, world
+from tests.unit.worker.conftest import StubEngine, engine, node, registry, stores, world
 from worker.config import Poller, Target
 from worker.config import Watcher as WatcherConfig
 from worker.intake import watching
@@ -140,14 +143,65 @@ async def test_the_next_to_lead_takes_back_what_became_good_meanwhile(rig: Rig, 
     assert rig.heard[1] == ("recovered", "condition/KernelDeadlock")
 
 
-async def test_it_takes_back_where_the_ledger_never_got_the_line(rig: Rig, cluster: Scripted, node: Node) -> None:
-    """A process was killed between Temporal's answer and the ledger's."""
-    rig.engine.live.add(f"node/sim-a/{node.name}")
-    rig.stores.ledger.upsert_incident(view_of(node))
+async def test_a_process_killed_between_saying_and_writing_leaves_nothing_standing(
+    rig: Rig, cluster: Scripted, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Temporal has the fault, the ledger never got its line, and the condition is good when the next one comes."""
+
+    async def dies(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    first = Scripted()
+    with monkeypatch.context() as killed:
+        killed.setattr(Intake, "_written", dies)
+        running = rig.watcher(first)
+        await running.__aenter__()
+        first.tell("began", node_object(SICK, name=node.name))
+        await until(lambda: rig.heard)
+        await running.__aexit__(None, None, None)
     cluster.first = [Told("Node", "began", (node_object(WELL, name=node.name),))]
     async with rig.watcher(cluster):
+        await until(lambda: len(rig.heard) == 2)
+        cluster.tell("relist", node_object(WELL, name=node.name), node_object(SICK, name="nobody"))
+    assert rig.heard[1] == ("recovered", "condition/KernelDeadlock")
+    assert len(rig.heard) == 2, "and it is taken back once"
+
+
+async def test_a_node_that_went_sick_and_comes_back_well_is_taken_back(rig: Rig, cluster: Scripted, node: Node) -> None:
+    async with rig.watcher(cluster):
+        cluster.tell("began", node_object(SICK, name=node.name))
         await until(lambda: rig.heard)
-    assert rig.heard == [("recovered", "condition/KernelDeadlock")]
+        cluster.tell("gone", node_object(name=node.name))
+        lines = partial(
+            heard, rig.stores.database, "nodes", "sim-a", [node.name], datetime.now(UTC) - timedelta(hours=1)
+        )
+        await until(lambda: len(lines()) == 2)
+        cluster.tell("relist", node_object(WELL, name=node.name))
+        await until(lambda: len(rig.heard) == 2)
+    assert rig.heard[1] == ("recovered", "condition/KernelDeadlock")
+
+
+async def test_a_clear_that_was_not_held_is_still_owed(rig: Rig, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third = Scripted(), Scripted(), Scripted()
+    async with rig.watcher(first):
+        first.tell("began", node_object(SICK, name=node.name))
+        await until(lambda: rig.heard)
+    well = Told("Node", "began", (node_object(WELL, name=node.name),))
+    second.first = third.first = [well]
+    tries = 0
+
+    async def not_held(*_: object) -> bool:
+        nonlocal tries
+        tries += 1
+        return False
+
+    with monkeypatch.context() as without:
+        without.setattr(Watcher, "_delivered", not_held)
+        async with rig.watcher(second):
+            await until(lambda: tries)
+    async with rig.watcher(third):
+        await until(lambda: len(rig.heard) == 2)
+    assert rig.heard[1] == ("recovered", "condition/KernelDeadlock")
 
 
 async def test_what_still_holds_is_a_statement_at_each_listing(rig: Rig, cluster: Scripted, node: Node) -> None:
@@ -182,8 +236,6 @@ async def test_held_by_nobody_it_is_said_until_it_is(
 
 
 async def test_an_event_is_heard_once_by_whoever_leads(rig: Rig, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    from datetime import UTC, datetime
-
     about = {"kind": "Node", "name": node.name}
     shift = (datetime.now(UTC) - NOW).total_seconds() / 60
     hung = event(involvedObject=about, minutes_ago=2 - shift)
