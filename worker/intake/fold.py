@@ -33,9 +33,9 @@ def keys_of(cluster: str, node: str, event: HealthEvent) -> tuple[str, ...]:
     return own, _key(cluster, node, event, event.series)
 
 
-def words_of(event: HealthEvent) -> str:
-    """A change of any of these is never a repeat."""
-    return f"{event.kind}|{event.fault}|{event.severity}"
+def words_of(event: HealthEvent, *, idle: bool = False) -> str:
+    """A change of any of these is never a repeat. `idle`: there was no incident to tell."""
+    return f"{event.kind}|{event.fault}|{event.severity}" + ("|idle" if idle else "")
 
 
 class Fold:
@@ -53,15 +53,20 @@ class Fold:
         """
         own, *series = keys_of(part.cluster, part.node, part.event)
         last = said.get(own)
-        if last is None or last.words != words_of(part.event):
+        if last is None:
+            return False
+        idle = last.words == words_of(part.event, idle=True)
+        if not idle and last.words != words_of(part.event):
             return False
         if any(one in said and said[one].at >= last.at for one in series):
             return False
         age = now - last.at
         if not -SURE <= age < self._fold:
             return False
-        # A fault whose incident has ended since must open a new one.
         since = part.open_since
+        if idle:
+            return since is None and not part.opens
+        # A fault whose incident has ended since must open a new one.
         return age < SURE or not part.opens or (since is not None and last.at + SURE >= since)
 
     def signalled(self, cluster: str, node: str, event: HealthEvent, at: float) -> None:

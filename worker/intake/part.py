@@ -52,6 +52,8 @@ class Part:
     reason: str = ""
     in_temporal: bool = False
     repeat: bool = False
+    idle: bool = False
+    """There was no incident to tell of it, and it opens none."""
     item: Item | None = None
     """To be put into the inbox."""
     in_inbox: bool = False

@@ -192,7 +192,7 @@ class Intake:
             return
         # The ledger may lag behind a fault that was signalled a moment ago; a clear must not be lost to that.
         if not part.opens and part.is_open is False and event.kind is not Kind.RECOVERED:
-            part.settle(Outcome.RECORDED, part.reason or "opens no incident")
+            self._idle(part)
             return
         if not self.lanes.may_signal(part.lane):
             raise TooMuch
@@ -203,7 +203,7 @@ class Intake:
             elif await self._engine.join(cluster, node, event):
                 outcome = Outcome.JOINED
             else:
-                part.settle(Outcome.RECORDED, part.reason or "opens no incident")
+                self._idle(part)
                 return
         except Unavailable:
             self._resting_until = self._clock() + REST_S
@@ -211,6 +211,11 @@ class Intake:
         self._fold.signalled(cluster, node, event, self._clock())
         part.opened = part.opens
         part.settle(outcome, part.reason, in_temporal=True)
+
+    def _idle(self, part: Part) -> None:
+        part.settle(Outcome.RECORDED, part.reason or "opens no incident")
+        part.idle = True
+        self._fold.signalled(part.cluster, part.node, part.event, self._clock())
 
     # -- to the ledger's database ------------------------------------------------------------------------------
 
@@ -233,7 +238,9 @@ class Intake:
             return
         items = [part.item for part in kept if part.item is not None]
         heard = {
-            key_of(part.cluster, part.node, part.event): Said(words_of(part.event), now) for part in kept if _told(part)
+            key_of(part.cluster, part.node, part.event): Said(words_of(part.event, idle=part.idle), now)
+            for part in kept
+            if _told(part)
         }
         write = asyncio.ensure_future(
             self._writer.write([(part.event, part.node or None, part.said) for part in kept], items, heard)
@@ -269,14 +276,16 @@ class Intake:
 
 
 def _repeated(part: Part) -> None:
-    part.settle(Outcome.JOINED, "a repeat, already signalled", in_temporal=True)
+    if part.opens or part.is_open:
+        part.settle(Outcome.JOINED, "a repeat, already signalled", in_temporal=True)
+    else:
+        part.settle(Outcome.RECORDED, "a repeat, already recorded", in_temporal=True)
     part.repeat = True
 
 
 def _told(part: Part) -> bool:
-    """Saying it again is a repeat: it is held, or was a clear of nothing."""
-    held = part.in_temporal or part.in_inbox or (part.item is not None and bool(part.node))
-    return held or (bool(part.node) and part.event.kind is Kind.RECOVERED)
+    """Saying it again is a repeat: it is held, or there was nobody to tell."""
+    return part.in_temporal or part.in_inbox or part.idle or (part.item is not None and bool(part.node))
 
 
 def _log_failure(write: asyncio.Future[None]) -> None:

@@ -1,152 +1,149 @@
-"""Gateway processes killed with -9 in the middle of deliveries, on a real Temporal server: nothing that was answered
-202 is lost, and nothing that was delivered opens two incidents.
+"""Gateways and the consumer killed with -9 in the middle of deliveries, while a worker heals a simulated fleet on a
+real Temporal server: no incident is lost, and none is there twice.
 
-`MEDEVAC_KILLS` sets how often; the moments are seeded.
+`MEDEVAC_KILLS` sets how often each of the three processes is killed; the moments are seeded.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import random
-import sys
-from collections.abc import AsyncIterator
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-import httpx
+import boto3  # type: ignore[import-untyped]
 import pytest
-from temporalio.client import Client
+import sqlalchemy as sa
+from moto.server import ThreadedMotoServer
 
+from activities.storage.tables import events
 from medevac.fleet.node import Node
+from medevac.incident import IncidentView
 from simulation import senders
-from simulation.layout import INSTANT, Layout
-from simulation.world import World
-from worker.children import Child, environment, free_port
-from worker.connection import MedevacPlugin
-from worker.embedded import http_ready, temporal_binary, temporal_ready
-from worker.home import SENDER, Home
-from worker.installation import find_config
-from worker.parts import build_registry
-from worker.settings import Settings
-from worker.setup import prepare_ledger
-from worker.stores import Stores, open_stores
-from workflows.messages import node_workflow_id
+from tests.integration.intake.rig import Process, Rig, delivered, heard, until
+from worker.home import Home
+from workflows.messages import NODE, node_workflow_id
 
-KILLS = int(os.environ.get("MEDEVAC_KILLS", "3"))
-LONG_S = 60.0
-AT_ONCE = 4
-
-
-class Rig:
-    def __init__(self, path: Path) -> None:
-        self.home = Home(path)
-        self.home.make(Layout(nodes=64, durations=INSTANT))
-        self.settings = Settings(config=self.home.config, data_dir=path)
-        self.stores: Stores = open_stores(self.settings.database)
-        self.temporal_port, self.gateway_port = free_port(), free_port()
-        self.url = f"http://127.0.0.1:{self.gateway_port}"
-        self.address = f"127.0.0.1:{self.temporal_port}"
-        env = environment(
-            TEMPORAL_ADDRESS=self.address,
-            TEMPORAL_NAMESPACE="default",
-            MEDEVAC_CONFIG=str(self.home.config),
-            MEDEVAC_DATA_DIR=str(path),
-            MEDEVAC_GATEWAY_PORT=str(self.gateway_port),
-        )
-        server = (temporal_binary(), "server", "start-dev", "--headless", "--port", str(self.temporal_port))
-        files = ("--db-filename", str(path / "temporal.sqlite"), "--log-level", "error")
-        self.temporal = Child("temporal", [*server, *files], env, path / "temporal.log")
-        self.gateway = Child("gateway", [sys.executable, "-m", "worker.cli", "gateway"], env, path / "gateway.log")
-
-    @property
-    def token(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.home.token(SENDER)}"}
-
-    async def up(self) -> None:
-        await self.gateway.start()
-        await self.gateway.until(lambda: http_ready(f"{self.url}/healthz"), LONG_S)
-
-    async def kill(self) -> None:
-        self.gateway.kill()
-        await self.gateway.wait()
+KILLS = int(os.environ.get("MEDEVAC_KILLS", "44"))
+WITHOUT_TEMPORAL = KILLS // 6
+"""Of the kills of each gateway; until then all goes to the inbox."""
+REGION = "us-east-1"
+AWS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_DEFAULT_REGION": REGION}
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    rig = Rig(tmp_path)
-    prepare_ledger(rig.stores, build_registry(find_config(rig.settings), tmp_path), None)
+def queue() -> Iterator[tuple[Any, str, str]]:
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    client = boto3.client(
+        "sqs", REGION, endpoint_url=endpoint, aws_access_key_id="testing", aws_secret_access_key="testing"
+    )
+    url = client.create_queue(QueueName="gpu-health")["QueueUrl"]
+    yield client, url, endpoint
+    server.stop()
+
+
+@pytest.fixture
+async def rig(tmp_path: Path, queue: tuple[Any, str, str]) -> AsyncIterator[Rig]:
+    _, url, endpoint = queue
+    written = f"queues:\n  - {{name: queue, url: '{url}', region: {REGION}, endpoint: '{endpoint}', source: kmsg, "
+    written += "clusters: [sim-a], visibility_s: 3}\n"
+    rig = Rig(tmp_path, Home(tmp_path).demo_policy(), written, nodes=3 * KILLS + 12)
     yield rig
-    await rig.gateway.stop()
-    await rig.temporal.stop()
-    rig.stores.database.close()
+    await rig.close()
 
 
-async def delivered(rig: Rig, node: Node) -> None:
-    """As a sender does: again and again, until somebody says 202."""
-    sent = senders.kmsg_xid(node, 79, datetime.now(UTC))
-    async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
-        while True:
-            try:
-                answer = await client.post(
-                    rig.url + sent.path, content=sent.body, headers={**sent.headers, **rig.token}
-                )
-            except httpx.HTTPError:
-                await asyncio.sleep(0.05)
-                continue
-            if answer.status_code == 202:
-                return
-            assert answer.status_code == 503, answer.text
-            await asyncio.sleep(0.2)
-
-
-async def heard(rig: Rig, nodes: list[Node]) -> dict[str, tuple[int, set[str]]]:
-    """Of each node: how many incidents, and which faults they were told of."""
-    client = await Client.connect(rig.address, plugins=[MedevacPlugin()])
-    found = {}
-    for node in nodes:
-        id = node_workflow_id(node.cluster, node.name)
-        runs = [run.run_id async for run in client.list_workflows(f"WorkflowId = '{id}'")]
-        history = await client.get_workflow_handle(id).fetch_history()
-        said = {
-            str(event.workflow_execution_signaled_event_attributes.input)
-            for event in history.events
-            if event.HasField("workflow_execution_signaled_event_attributes")
-        }
-        found[node.name] = len(runs), {"xid/79" for text in said if "xid/79" in text}
-    return found
-
-
-async def drained(rig: Rig) -> None:
-    async with asyncio.timeout(LONG_S):
-        while (await asyncio.to_thread(rig.stores.inbox.waiting))[0]:  # noqa: ASYNC110  of another process
-            await asyncio.sleep(0.1)
-
-
-@pytest.mark.parametrize("without_temporal", [False, True], ids=["to-temporal", "to-the-inbox-first"])
-async def test_a_killed_gateway_loses_and_doubles_nothing(rig: Rig, without_temporal: bool) -> None:
+@pytest.mark.timeout(900)
+async def test_killed_gateways_and_consumers_lose_and_double_nothing(rig: Rig, queue: tuple[Any, str, str]) -> None:
     chance = random.Random(7)
-    with World(rig.home.world) as world:
-        nodes = [n for n in world.nodes("sim-a") if n.gpus][: AT_ONCE * (KILLS + 1)]
-    if not without_temporal:
-        await rig.temporal.start()
-        await rig.temporal.until(lambda: temporal_ready(rig.address, 30), LONG_S)
-    await rig.up()
-    waiting = list(nodes)
-    for _ in range(KILLS):
-        some, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
-        sending = [asyncio.create_task(delivered(rig, node)) for node in some]
-        await asyncio.sleep(chance.uniform(0.0, 0.6))
-        await rig.kill()
-        await rig.up()
-        await asyncio.gather(*sending)
-    if without_temporal:
-        assert (await asyncio.to_thread(rig.stores.inbox.waiting))[0] > 0
-        await rig.temporal.start()
-        await rig.temporal.until(lambda: temporal_ready(rig.address, 30), LONG_S)
-        await asyncio.sleep(chance.uniform(0.0, 1.0))
-        await rig.kill()
-        await rig.up()
-    await asyncio.gather(*(delivered(rig, node) for node in waiting))
-    await drained(rig)
-    assert await heard(rig, nodes) == {node.name: (1, {"xid/79"}) for node in nodes}
+    sqs, queue_url, _ = queue
+    gateways = [Process(rig, "gateway", f"gateway-{n}") for n in range(2)]
+    consumer = Process(rig, "consume", "consumer", **AWS)
+    worker = Process(rig, "worker", "worker")
+    urls = [gateway.url for gateway in gateways]
+    nodes = rig.nodes()[: 3 * KILLS]
+    killed: Counter[str] = Counter()
+
+    async def by_http(gateway: Process, mine: list[Node]) -> None:
+        await gateway.up()
+        for n, node in enumerate(mine):
+            if n == WITHOUT_TEMPORAL and gateway is gateways[0]:
+                await rig.start_temporal()
+                await worker.up()
+            sent = senders.kmsg_xid(node, 79, datetime.now(UTC))
+            # Two senders report it, each until it is taken.
+            sending = [asyncio.create_task(delivered(rig, urls, sent, chance)) for _ in range(2)]
+            await asyncio.sleep(chance.uniform(0.0, 0.2))
+            assert await gateway.end(signal.SIGKILL) == -signal.SIGKILL
+            killed["gateway"] += 1
+            await gateway.up()
+            await asyncio.gather(*sending)
+
+    def by_queue() -> int:
+        """How many statements the consumer has heard."""
+        query = sa.select(sa.func.count()).where(events.c.sender == "queue")
+        with rig.stores.database.reading() as connection:
+            return connection.execute(query).scalar_one()
+
+    async def by_sqs(mine: list[Node]) -> None:
+        for node in mine:
+            body = senders.kmsg_xid(node, 79, datetime.now(UTC)).body.decode()
+            for _ in range(4):
+                await asyncio.to_thread(sqs.send_message, QueueUrl=queue_url, MessageBody=body)
+            before = await asyncio.to_thread(by_queue)
+            await consumer.up()
+            # In the middle of a batch: what comes first of it is held, what comes behind it is on its way.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(3):
+                    while await asyncio.to_thread(by_queue) == before:  # noqa: ASYNC110  of another process
+                        await asyncio.sleep(0.02)
+            await asyncio.sleep(chance.uniform(0.0, 0.1))
+            assert await consumer.end(signal.SIGKILL) == -signal.SIGKILL
+            killed["consumer"] += 1
+        await consumer.up()
+
+    await asyncio.gather(
+        by_http(gateways[0], nodes[:KILLS]), by_http(gateways[1], nodes[KILLS : 2 * KILLS]), by_sqs(nodes[2 * KILLS :])
+    )
+    assert killed == {"gateway": 2 * KILLS, "consumer": KILLS}
+
+    async def all_taken() -> bool:
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        left = await asyncio.to_thread(sqs.get_queue_attributes, QueueUrl=queue_url, AttributeNames=names)
+        return not any(map(int, left["Attributes"].values())) and not rig.stores.inbox.waiting()[0]
+
+    await until(all_taken, "queue and inbox empty")
+    client = await rig.client()
+    once = {node_workflow_id(node.cluster, node.name): 1 for node in nodes}
+    runs: Counter[str] = Counter()
+
+    async def all_listed() -> bool:
+        runs.clear()
+        async for run in client.list_workflows(f"WorkflowType = '{NODE}'"):
+            runs[run.id] += 1
+        return len(runs) >= len(once)
+
+    await until(all_listed, "an incident of each node in Temporal")
+    assert runs == once
+
+    async def all_written() -> bool:
+        return len(await asyncio.to_thread(written)) >= len(nodes)
+
+    def written() -> list[IncidentView]:
+        return rig.stores.ledger.incidents(open_only=False, limit=10 * len(nodes))
+
+    await until(all_written, "an incident of each node in the ledger")
+    assert Counter(view.workflow_id for view in written()) == once
+    for node in chance.sample(nodes, 10):
+        [(_, told)] = await heard(client, node)
+        assert set(told) == {"fault xid/79"}

@@ -17,7 +17,7 @@ from activities.storage.intake import IntakeStore
 from medevac.events.event import HealthEvent, Kind, Measurement, Statement
 from medevac.fleet.node import Node
 from simulation.world import World
-from tests.unit.worker.conftest import StubEngine
+from tests.unit.worker.conftest import StubEngine, view_of
 from worker.gateway.services import Services
 from worker.intake.drainer import Drainer
 from worker.intake.fold import Fold
@@ -180,6 +180,22 @@ async def test_repeats_at_once_cost_a_few_looks_and_no_signal(
     assert all("repeat" in result.reason for [result] in results)
     assert len(engine.reported) == 1
     assert looks < 20
+
+
+async def test_what_opens_nothing_is_counted_until_there_is_an_incident_to_tell(
+    engine: StubEngine, node: Node, services: Services, stores: Stores
+) -> None:
+    """An application's own faults come by the hundred."""
+    for n in range(100):
+        [result] = await services.intake.take([said(node, "xid/13", after_s=n / 1_000)], SIM_A, NOW)
+        assert result.outcome == "recorded"
+    await services.intake.flush()
+    assert len(stores.ledger.events_since(NOW - timedelta(days=1))) < 50, "by and by, with their number"
+    engine.live.add(f"node/sim-a/{node.name}")
+    stores.ledger.upsert_incident(view_of(node))
+    for _ in range(2):
+        await services.intake.take([said(node, "xid/13", after_s=1)], SIM_A, NOW + timedelta(seconds=1))
+    assert len(engine.joined) == 1
 
 
 async def test_the_same_news_at_once_is_signalled_once(engine: StubEngine, node: Node, services: Services) -> None:
