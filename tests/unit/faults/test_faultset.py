@@ -365,6 +365,33 @@ def test_the_worst_word_of_the_senders_is_kept_and_the_set_survives_json() -> No
     assert FaultSet.model_validate_json(faults.model_dump_json()) == faults
 
 
+# --- contradictions -----------------------------------------------------------------------------------------
+
+
+def test_a_sender_that_thinks_less_of_a_fault_never_lowers_it_in_either_order() -> None:
+    fatal = said("sxid/20034", detail={"driver_word": "fatal"})
+    mild = said("sxid/20034", source="alertmanager", key="b")
+    assert fatal.fault_class is FaultClass.CRITICAL
+    assert mild.fault_class is FaultClass.DEGRADED
+    for first, second in ((fatal, mild), (mild, fatal)):
+        fault = hear((0, first), (10, second)).get("sxid/20034")
+        assert fault is not None
+        assert fault.fault_class is FaultClass.CRITICAL
+        assert len(fault.raised_by) == 2
+
+
+def test_a_notice_has_the_time_that_was_said_last() -> None:
+    def notice(seconds: float, begins: float) -> tuple[float, HealthEvent]:
+        code = "maintenance/instance-reboot"
+        return seconds, said(code, kind=Kind.PLANNED, source="aws", not_before=at(begins))
+
+    for moved in (3_600, 90_000):
+        fault = hear(notice(0, 7_200), notice(60, moved)).get("maintenance/instance-reboot")
+        assert fault is not None
+        assert fault.not_before == at(moved)
+        assert fault.fault_class is FaultClass.PLANNED
+
+
 # --- levels that nobody repeats ---------------------------------------------------------------------------------
 
 
