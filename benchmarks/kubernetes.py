@@ -140,12 +140,12 @@ def ours(fleet: Fleet, house: RealHouse, name: str) -> tuple[float, float]:
     return empty.result() - began, done - began
 
 
-def theirs(fleet: Fleet, kubeconfig: Path, name: str) -> tuple[float, float]:
+def theirs(program: str, fleet: Fleet, kubeconfig: Path, name: str) -> tuple[float, float]:
     began = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         empty = pool.submit(emptied, fleet, name)
         subprocess.run(
-            [kubectl(), f"--kubeconfig={kubeconfig}", "drain", name, "--force", "--ignore-daemonsets"],
+            [program, f"--kubeconfig={kubeconfig}", "drain", name, "--force", "--ignore-daemonsets"],
             check=True, capture_output=True, env={"PATH": os.environ["PATH"], "HOME": str(kubeconfig.parent)},
         )  # fmt: skip
         done = time.monotonic()
@@ -153,7 +153,9 @@ def theirs(fleet: Fleet, kubeconfig: Path, name: str) -> tuple[float, float]:
 
 
 def measure_drains(arguments: argparse.Namespace, plane: ControlPlane, fleet: Fleet, house: RealHouse) -> list[Any]:
-    kubectl()  # is there before anything is timed
+    program = kubectl()
+    if program is None:
+        raise SystemExit("there is no kubectl on PATH to compare with; install one, or put it into KUBEBUILDER_ASSETS")
     rows = []
     for pods in arguments.drains:
         found: dict[str, list[tuple[float, float]]] = {"ours": [], "kubectl": []}
@@ -164,7 +166,7 @@ def measure_drains(arguments: argparse.Namespace, plane: ControlPlane, fleet: Fl
             audit = Audit(plane.audit_log, "medevac-evict")
             found["ours"].append(ours(fleet, house, names[0]))
             calls = settled(audit)
-            found["kubectl"].append(theirs(fleet, plane.kubeconfig, names[1]))
+            found["kubectl"].append(theirs(program, fleet, plane.kubeconfig, names[1]))
         empty, whole = zip(*found["ours"], strict=True)
         their_empty, their_whole = zip(*found["kubectl"], strict=True)
         rows.append({

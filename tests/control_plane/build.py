@@ -83,14 +83,10 @@ def build() -> dict[str, Path]:
     return find()
 
 
-def kubectl() -> Path:
-    """Of the same version as the control plane: the one beside it, or built there; PATH's may be of any."""
-    folder = find()[PROGRAMS[0]].parent
-    found = folder / "kubectl"
-    if not found.exists():
-        print("Building kubectl (a minute, once) ...", flush=True)
-        _link(_go(), folder / f"kubectl.{os.getpid()}", "k8s.io/kubernetes/cmd/kubectl").replace(found)
-    return found
+def kubectl() -> str | None:
+    """The one beside the programs, as envtest ships it, else PATH's; of whatever version it is."""
+    beside = find()[PROGRAMS[0]].parent / "kubectl"
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which("kubectl")
 
 
 def _go() -> str:
@@ -120,7 +116,7 @@ def _compile(go: str, folder: Path) -> None:
         shutil.rmtree(left, ignore_errors=True)
     new.mkdir()
     _fetch([go, "list", "-deps", "."], cwd=HERE, env=_environment())
-    _link(go, new / "controlplane", ".")
+    _link(go, new / "controlplane")
     for name in PROGRAMS:
         (new / name).symlink_to("controlplane")
     wanted = dict.fromkeys(PROGRAMS, _pinned("k8s.io/kubernetes")) | {
@@ -134,7 +130,7 @@ def _compile(go: str, folder: Path) -> None:
     new.replace(folder)
 
 
-def _link(go: str, to: Path, package: str) -> Path:
+def _link(go: str, to: Path) -> None:
     kubernetes, kwok = _pinned("k8s.io/kubernetes"), _pinned("sigs.k8s.io/kwok")
     about = "k8s.io/component-base/version"
     major, minor, _ = kubernetes.split(".")
@@ -146,10 +142,8 @@ def _link(go: str, to: Path, package: str) -> Path:
         "sigs.k8s.io/kwok/pkg/consts.Version": f"v{kwok}",
     }
     linked = "-s -w " + " ".join(f"-X {name}={value}" for name, value in stamps.items())
-    # Without what only a debugger reads, a tenth of the work is saved.
-    command = [go, "build", "-trimpath", "-gcflags=all=-dwarf=false", f"-ldflags={linked}", "-o", str(to), package]
+    command = [go, "build", "-trimpath", f"-ldflags={linked}", "-o", str(to), "."]
     subprocess.run([*_politely(), *command], cwd=HERE, env=_environment(), check=True)
-    return to
 
 
 def _politely() -> list[str]:
