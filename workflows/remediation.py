@@ -190,6 +190,10 @@ class Remediation:
         run.remedy = self._begin(plan)
         await self._evacuate(plan)
         run.state, run.waiting_for = State.WATCHING, "the fault's own end"
+        if plan.order is not None:
+            # Empty and held, as people agreed for the whole list: its neighbours' turn, and that is seen.
+            await self.permission.release()
+            await self.telling.record()
         await self.steps.until(lambda: not self._suspected() or self.standing.stopped(), plan.step_s)
         run.waiting_for = ""
         if run.abort_by or run.holding(workflow.now()) or run.worse:

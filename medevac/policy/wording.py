@@ -22,6 +22,9 @@ VERBS = {
 def what_is_wrong(judged: Judged) -> str:
     """`xid/79 (GPU has fallen off the bus) is critical; rule critical`."""
     fault, verdict = judged.fault, judged.verdict
+    if fault.order is not None:
+        for_what = f" ({fault.summary})" if fault.summary else ""
+        return f"campaign {fault.order.campaign} wants it: {fault.order.rung}{for_what}"
     name = _name(lookup(fault.code).name)
     note = f", {fault.note}" if fault.note else ""
     raised = f", raised from {fault.fault_class}" if verdict.fault_class is not fault.fault_class else ""
