@@ -14,7 +14,7 @@ from activities.census import CensusTaker
 from activities.clock import Clock, utcnow
 from activities.failures import Bounded, redact, unreadable
 from activities.means import means
-from activities.ports import CanProbe, HasOthers, Unreadable
+from activities.ports import CanProbe, HasLocalData, HasOthers, Unreadable
 from activities.registry import NotConfigured, Registry
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
@@ -112,7 +112,8 @@ class PlanActivities:
             work = tuple(self._read(lambda: cluster.workloads(node.name)))
             covers = self._read(lambda: self._registry.checks(request.cluster).covers(node))
             others = tuple(self._read(lambda: cluster.remediators(node))) if isinstance(cluster, HasOthers) else ()
-            return _World(self._capable(node), work, covers, others)
+            local = self._read(lambda: cluster.local_data(node.name)) if isinstance(cluster, HasLocalData) else ()
+            return _World(self._capable(node, local), work, covers, others)
         except NotConfigured as error:
             return _World(unreadable=str(error))
         except Exception as error:
@@ -142,13 +143,15 @@ class PlanActivities:
                     raise
         raise AssertionError("unreachable")
 
-    def _capable(self, node: Node) -> Node:
+    def _capable(self, node: Node, local: tuple[str, ...]) -> Node:
         """A machine can do what its adapters say and no more; without an adapter, nothing."""
         adapters = means(self._registry, node.cluster, node.machine.provider)
         if adapters.provider is None:
             activity.logger.warning("%s/%s: no provider is called %r", node.cluster, node.name, node.machine.provider)
         capabilities = self._read(lambda: adapters.capabilities(node))
-        machine = node.machine.model_copy(update={"capabilities": capabilities})
+        machine = node.machine.model_copy(
+            update={"capabilities": capabilities, "local_data_in_use": (*node.machine.local_data_in_use, *local)}
+        )
         return node.model_copy(update={"machine": machine})
 
     def _history(self, request: sig.PlanRequest, node: Node | None, now: datetime) -> History:

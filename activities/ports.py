@@ -226,6 +226,15 @@ class HasOthers(Protocol):
 
 
 @runtime_checkable
+class HasLocalData(Protocol):
+    """A cluster that can see which of a node's own disks its work uses."""
+
+    def local_data(self, node: str) -> tuple[str, ...]:
+        """What would be gone with the machine, in words that stay the same while it does. Raises `Unreadable`."""
+        ...
+
+
+@runtime_checkable
 class HasRights(Protocol):
     """A cluster or provider whose account can be asked what it may do."""
 

@@ -13,6 +13,7 @@ from activities.kubernetes import (
     dead,
     eviction,
     evidence,
+    local_data,
     marking,
     nodes,
     pods,
@@ -161,6 +162,9 @@ class KubernetesCluster:
 
     def free(self, node: Node, *, gone: bool) -> list[str]:
         return dead.free(self._client, node, self.options, gone=gone)
+
+    def local_data(self, node: str) -> tuple[str, ...]:
+        return local_data.used(self._client, node, self.options)
 
     def probe(self, command: str, workload: Workload) -> datetime | None:
         return probing.probe(self.options.probes, command, workload, self.options.probe_s)

@@ -130,6 +130,8 @@ class Options(Model):
     shell. `{namespace}`, `{kind}` and `{name}` as whole arguments stand for the job. Exit status 0 and one time
     (RFC 3339) on standard output = the last complete checkpoint."""
     probe_s: float = Field(5.0, gt=0)
+    shared_paths: tuple[str, ...] = ()
+    """Paths of nodes that aren't on their own disks, such as a network file system: they outlive the machine."""
     last: tuple[str, ...] = ()
     """Namespaces whose pods leave last, such as storage and monitoring."""
     node_side: NodeSideOptions | None = None

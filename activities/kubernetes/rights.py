@@ -16,7 +16,7 @@ _READ: tuple[Right, ...] = (
     *(("", "pods", verb) for verb in ("get", "list", "watch")),
     ("policy", "poddisruptionbudgets", "list"),
     ("storage.k8s.io", "volumeattachments", "list"),
-    ("", "persistentvolumes", "get"),
+    *(("", "persistentvolumes", verb) for verb in ("get", "list")),
     *((group, plural, "get") for (group, kind), plural in PLURALS.items() if kind != "Pod"),
     # Who else repairs nodes.
     ("apps", "deployments", "list"),

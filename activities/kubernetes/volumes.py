@@ -25,11 +25,11 @@ def attached(client: Client, node: str, attachments: Iterable[Object] | None = N
     ]
     if not names:
         return []
-    used = {claim for pod in pods.on_node(client, node) for claim in _claims(pod)}
+    used = {claim for pod in pods.on_node(client, node) for claim in claims(pod)}
     return sorted(name for name in names if _claimed_by(client, name) not in used)
 
 
-def _claims(pod: Object) -> list[tuple[str, str]]:
+def claims(pod: Object) -> list[tuple[str, str]]:
     """Namespace and name. A generic ephemeral volume's claim is named after pod and volume."""
     meta, found = metadata(pod), []
     for volume in (pod.get("spec") or {}).get("volumes") or ():

@@ -113,3 +113,34 @@ def test_a_drain_never_follows_a_pod_to_another_node(site: Site, house: RealHous
     assert metadata(successor)["name"] == metadata(pod)["name"]
     assert successor["spec"]["nodeName"] == there
     assert len([call for call in proxy.calls if "/eviction" in call.path]) == 1
+
+
+def test_data_on_the_nodes_own_disks_is_seen_before_the_machine_goes(site: Site, connect: Connect) -> None:
+    """Instance stores that were lost with a replaced machine, because nobody had asked."""
+    name = site.add_node()
+    own = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+    hosts = {"key": "kubernetes.io/hostname", "operator": "In", "values": [name]}
+    site.create("/api/v1/persistentvolumes", {
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": site.run},
+        "spec": {
+            **own, "local": {"path": "/mnt/nvme0"}, "claimRef": {"namespace": site.run, "name": "data"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [hosts]}]}},
+        },
+    })  # fmt: skip
+    volumes: list[dict[str, object]] = [
+        {"name": "raid", "hostPath": {"path": "/raid/scratch"}},
+        {"name": "weka", "hostPath": {"path": "/mnt/weka/team"}},
+        {"name": "shm", "hostPath": {"path": "/dev/shm"}},  # noqa: S108 - what pods mount
+        {"name": "models", "hostPath": {"path": "/models"}},
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+    ]
+    mounts = [{"name": v["name"], "mountPath": f"/{v['name']}", "readOnly": v["name"] == "models"} for v in volumes]
+    site.pod("train", name, volumes=volumes, containers=[{"name": "main", "image": "none", "volumeMounts": mounts}])
+    try:
+        assert connect(shared_paths=["/mnt/weka"]).local_data(name) == (
+            "host path /raid/scratch",
+            f"local volume {site.run} of {site.run}/data",
+        )
+    finally:
+        site.send("DELETE", f"/api/v1/persistentvolumes/{site.run}")
