@@ -282,7 +282,7 @@ class NodeWorkflow:
         while not await self.steps.until(lambda: run.changed or run.woken or self._person(), self._quiet_left(plan)):
             if self._quiet_left(plan) <= 0:
                 run.note("state", workflow.now(), f"nobody repeated it for {plan.quiet_s / 3600:.1f} h")
-                return End.WITHDRAWN
+                return End.WITHDRAWN if await self.remediation.lift() else None
         return await self._answered(plan)
 
     def _quiet_left(self, plan: Plan) -> float:

@@ -14,6 +14,7 @@ from medevac.fleet.lease import LeaseRef
 from medevac.fleet.node import Identity
 from medevac.incident import End, IncidentView, Line, State, StepKey
 from medevac.policy.plan import Plan, Rung
+from medevac.policy.yielding import follows_another
 from workflows.messages import Carried, NodeInput
 
 SEEN_EVENTS = 500
@@ -202,6 +203,8 @@ class IncidentRun:
         if was.uid and now.uid and was.uid != now.uid:
             self.marked = False  # Ours went with the old node object; that it is missing is nobody's veto.
         moved = was.machine_id and now.machine_id and was.machine_id != now.machine_id
+        if self.plan and follows_another(self.plan):
+            return False  # The other's repair may be another machine; the check that follows judges that one.
         if not moved or self.hand_over or {Rung.REPLACE, Rung.TERMINATE, Rung.RMA} & set(self.asked_rungs):
             return False
         self.hand_over = (

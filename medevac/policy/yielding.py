@@ -28,6 +28,11 @@ def follows(here: Situation) -> str:
     return f"{_FOLLOWS}{keeper}" if pool and pool.coexist is Coexist.YIELD and keeper and waits else ""
 
 
+def follows_another(plan: Plan) -> bool:
+    """True where the plan only waits for another's repair."""
+    return plan.would.startswith(_FOLLOWS)
+
+
 def followed(lines: Iterable[Line]) -> str:
     """Who was followed, by the decisions in the incident's ledger; empty where nobody was."""
     said = (str(line.data.get("would") or "") for line in lines if line.kind == "decision")
