@@ -46,6 +46,7 @@ EVENTS = {1: 1_000, 100: 2_000, 2_000: 2_000}
 """Events by how many distinct nodes they are about."""
 NOISE_PER_S = 200
 NOISE_KINDS = 16
+NOISE_AT_ONCE = 64
 OTHERS = 20
 BATCHES = 3
 TURNS = 3
@@ -198,7 +199,7 @@ async def noise(up: Stack, node: Node, kinds: int) -> AsyncIterator[list[int]]:
             sent = lines[n % kinds]
             statuses.append((await poster.post(sent.path, sent.body))[0])
 
-    sending = [asyncio.create_task(send()) for _ in range(16)]
+    sending = [asyncio.create_task(send()) for _ in range(NOISE_AT_ONCE)]
     try:
         yield statuses
     finally:
