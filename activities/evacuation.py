@@ -21,7 +21,7 @@ from activities.gangs import Gangs
 from activities.heartbeat import Cancelled, Pulse
 from activities.ports import CanProbe, CanRequeue, Cluster, Eviction, HasVolumes, NotSent, Pod, Unreadable
 from activities.precondition import Look, RecentLook
-from activities.registry import Registry
+from activities.registry import NotConfigured, Registry
 from activities.silence import OFF_S, Silence
 from activities.storage.policies import Policies
 from medevac.fleet.node import Workload
@@ -81,6 +81,8 @@ class EvacuationActivities:
                     self._evidence,
                 )
             except Refused as refused:
+                if activity.info().attempt > 1:
+                    self._nothing_stays_stopped(request.pre)
                 return StepResult(outcome=Outcome.REFUSED, reason=refused.reason, who=refused.who, at=self._clock())
             try:
                 return work.run()
@@ -90,6 +92,14 @@ class EvacuationActivities:
                 return work.end(Outcome.CANCELLED, "cancelled; pods may be left on the node")
             finally:
                 gangs.never_left_stopped()
+
+    def _nothing_stays_stopped(self, pre: sig.Precondition) -> None:
+        """By an attempt before this one, which finds nothing to go on with."""
+        try:
+            gangs = Gangs(self._registry.cluster(pre.cluster), pre.node, pre.incident)
+        except NotConfigured:
+            return
+        gangs.never_left_stopped(by_earlier=True)
 
     def _checkpoints(self, cluster: Cluster) -> Callable[[Workload], Workload]:
         """As the policy in force says where the checkpoints of jobs show; without one, only by their own word."""

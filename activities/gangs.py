@@ -50,9 +50,12 @@ class Gangs:
     def busy(self) -> bool:
         return any(name not in self.said for name in self.ending)
 
-    def never_left_stopped(self) -> None:
-        """However the evacuation ends, between two of its attempts too: a stopped gang with nobody behind it hangs."""
-        if not self.ending or not isinstance(self.cluster, CanRequeue):
+    def never_left_stopped(self, *, by_earlier: bool = False) -> None:
+        """However the evacuation ends, between two of its attempts too: a stopped gang with nobody behind it hangs.
+
+        `by_earlier`: also what this attempt knows nothing of, for its node may be gone.
+        """
+        if not (self.ending or by_earlier) or not isinstance(self.cluster, CanRequeue):
             return
         try:
             failed = self.cluster.resume(self.node, self.incident)

@@ -63,7 +63,8 @@ def resume(client: Client, node: str, incident: str) -> list[str]:
     thing = client.get(url("api", "v1", "nodes", node))
     if thing is None:
         return _start(client, _orphans(client, incident), incident)
-    return resume_all(client, thing, incident)
+    mark = nodes.marked(thing)
+    return resume_all(client, thing, incident) if mark is None or mark.incident == incident else []
 
 
 def resume_all(client: Client, thing: Object, incident: str) -> list[str]:

@@ -209,12 +209,13 @@ def test_a_node_that_is_gone_leaves_no_gang_stopped(site: Site, house: RealHouse
     allowed("requeue")
     nodes = [site.add_node(), site.add_node()]
     gang = Gang(site, "JobSet", nodes)
-    house.marked(nodes[0])
+    node = house.marked(nodes[0])
     (work,) = house.cluster.workloads(nodes[0])
-    house.cluster.requeue(work, nodes[0], INCIDENT)
+    house.cluster.requeue(work, nodes[0], INCIDENT)  # and then the worker died
     site.must(site.send("DELETE", site.node_path(nodes[0])))
     assert gang.is_stopped()
-    assert house.cluster.resume(nodes[0], INCIDENT) == []
+    result = run(house.drains.evacuate, house.request(node, Drain.SOON, 15), attempt=2, start_to_close_s=60)
+    assert result.outcome is Outcome.REFUSED
     assert not gang.is_stopped()
 
 
