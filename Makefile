@@ -77,6 +77,13 @@ test-kubernetes: $(if $(KUBECONFIG),setup,control-plane)  ## The cluster adapter
 	$(call heading,kubernetes tests)
 	@$(RUN) pytest $(REAL)
 
+.PHONY: test-providers
+test-providers: setup  ## Every machine provider through the whole contract, and workers killed around each call (KILLS=100)
+	$(call heading,provider contract)
+	@$(RUN) pytest -n 2 --dist loadfile tests/contracts/test_simulated.py tests/providers -k "not Cluster and not Chat and not Checks and not Tickets"
+	$(call heading,providers and kills)
+	@PROVIDER_KILLS=$(or $(KILLS),100) $(RUN) pytest tests/integration/providers
+
 .PHONY: check
 check: static  ## The quick part of `make test`: static checks, unit and contract tests
 	$(call heading,unit and contract tests)
@@ -111,6 +118,10 @@ bench-intake: setup  ## Only the intake's: events accepted per second, and one n
 .PHONY: bench-kubernetes
 bench-kubernetes: control-plane  ## Marks, drains and their API calls on a real API server (SIZES="--nodes 256 --pods 2000" for a quick one)
 	@$(RUN) benchmarks.kubernetes $(SIZES)
+
+.PHONY: bench-providers
+bench-providers: setup  ## Only the providers': API calls per action, and 200 machines that reboot at once
+	@$(RUN) benchmarks.providers
 
 .PHONY: lock
 lock: setup  ## Resolves pyproject.toml anew, for every platform, with hashes (LOCK="--upgrade" takes newer versions)

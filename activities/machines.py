@@ -157,7 +157,7 @@ class MachineActivities:
                     node = cluster.node(request.pre.node)
                     ours = node if node is not None and node.machine.id == before.machine_id else _stub(request.pre)
                     steps.proceed(provider, self._look, request, ours)
-                    world = World(node, steps.joined(cluster, provider.state(ours, request.pre.incident)))
+                    world = World(node, steps.state(provider, cluster, request, ours))
                     if not _REPLACING & set(request.verbs) and (other := another_machine(before, world)):
                         return self._end(Outcome.REFUSED, other)
                     lack = [m for verb in request.verbs if (m := missing(verb, before, was, world))]

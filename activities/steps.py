@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from activities.failures import redact
-from activities.ports import Cluster, HasRelease, HasSteps, MachineState, NotSent, Verb
+from activities.ports import Cluster, HasRelease, HasSteps, MachineState, NotSent, Provider, Verb
 from activities.precondition import Look
 from activities.signatures import ProveRequest
 from medevac.fleet.node import Node
@@ -28,6 +28,17 @@ def proceed(provider: object, look: Look, request: ProveRequest, node: Node) -> 
             if error.final:
                 raise Hopeless(redact(str(error))) from None
             # Throttled: the next poll is soon enough.
+
+
+BY_NODE = frozenset({Verb.REBOOT})
+"""Verbs that the node alone proves, by its boot id and its readiness: nobody else is asked about them."""
+
+
+def state(provider: Provider, cluster: Cluster, request: ProveRequest, node: Node) -> MachineState:
+    """As far as the proof of these verbs needs it. Raises `Unreadable`."""
+    if BY_NODE.issuperset(request.verbs):
+        return MachineState(exists=True, boot_id=node.machine.boot_id, ready=node.ready)
+    return joined(cluster, provider.state(node, request.pre.incident))
 
 
 def joined(cluster: Cluster, state: MachineState) -> MachineState:

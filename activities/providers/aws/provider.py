@@ -38,7 +38,10 @@ class AwsProvider:
         self._groups = Groups(self._access)
         self._node_groups = NodeGroups(self._access)
         self._readers: dict[Place, Reader] = {}
-        self._seen: dict[tuple[str, str], tuple[float, Seen]] = {}
+        self._seen = _Recent()
+        """What the look before a call saw."""
+        self._carried = _Recent()
+        """What the verbs that are carried on saw, where they changed nothing: of one poll, one reading."""
         self._asked_tasks: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -54,8 +57,8 @@ class AwsProvider:
         return frozenset(can)
 
     def state(self, node: Node, tag: str) -> MachineState:
-        seen = self._look(node, tag)
-        self._keep(node, tag, seen)
+        seen = self._carried.pop(node, tag) or self._look(node, tag)
+        self._seen.keep(node, tag, seen)
         instance = seen.instance
         successor = seen.successors[0] if seen.successors else None
         return MachineState(
@@ -97,7 +100,7 @@ class AwsProvider:
         if Capability("replace" if verb is Verb.REQUEST else verb.value) not in self.capabilities(node):
             raise NotSent(f"{self.name} can't {verb} {node.name}", final=True)
         try:
-            place, seen = self._access.place(node), self._just_seen(node, tag)
+            place, seen = self._access.place(node), self._seen.pop(node, tag) or self._look(node, tag)
         except Unreadable as error:
             raise NotSent(str(error)) from None
         instance = self._there(place, node, seen.instance)
@@ -118,7 +121,13 @@ class AwsProvider:
     def proceed(self, verb: Verb, node: Node, tag: str) -> str | None:
         if verb is Verb.REBOOT and self.options.reboot == "reboot":
             return None
-        place, seen = self._access.place(node), self._look(node, tag)
+        place, seen = self._access.place(node), self._carried.pop(node, tag) or self._look(node, tag)
+        did = self._next(verb, place, seen, tag)
+        if did is None:
+            self._carried.keep(node, tag, seen)
+        return did
+
+    def _next(self, verb: Verb, place: Place, seen: Seen, tag: str) -> str | None:
         instance = seen.instance
         match verb:
             case Verb.REBOOT if instance and instance.state == "stopped":
@@ -243,24 +252,31 @@ class AwsProvider:
     def _look(self, node: Node, tag: str) -> Seen:
         return self._reader(self._access.place(node)).look(node.machine.id, tag)
 
-    def _keep(self, node: Node, tag: str, seen: Seen) -> None:
-        now = time.monotonic()
-        with self._lock:
-            for key in [key for key, (at, _) in self._seen.items() if now - at > FRESH_S]:
-                del self._seen[key]
-            self._seen[node.machine.id, tag] = (now, seen)
-
-    def _just_seen(self, node: Node, tag: str) -> Seen:
-        """What the look before the call saw; it serves one call."""
-        with self._lock:
-            at, seen = self._seen.pop((node.machine.id, tag), (float("-inf"), None))
-        return seen if seen is not None and time.monotonic() - at <= FRESH_S else self._look(node, tag)
-
     def _reader(self, place: Place) -> Reader:
         with self._lock:
             if place not in self._readers:
                 self._readers[place] = Reader(self._access, place)
             return self._readers[place]
+
+
+class _Recent:
+    """Readings that serve once, and not for long. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], tuple[float, Seen]] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, node: Node, tag: str, seen: Seen) -> None:
+        now = time.monotonic()
+        with self._lock:
+            for key in [key for key, (at, _) in self._kept.items() if now - at > FRESH_S]:
+                del self._kept[key]
+            self._kept[node.machine.id, tag] = (now, seen)
+
+    def pop(self, node: Node, tag: str) -> Seen | None:
+        with self._lock:
+            at, seen = self._kept.pop((node.machine.id, tag), (float("-inf"), None))
+        return seen if time.monotonic() - at <= FRESH_S else None
 
 
 def _not_karpenters(instance: Instance) -> None:

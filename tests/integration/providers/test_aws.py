@@ -294,10 +294,10 @@ async def test_the_doctor_has_one_line_for_it(far: FarSide, desk: Opens, monkeyp
     monkeypatch.setattr(doctor, "build_registry", lambda config, data_dir: registry)
     assert "can be read" in await doctor._parts(Settings())
     far.script("RebootInstances", Trouble.REFUSE, code="UnauthorizedOperation")
-    with pytest.raises(doctor._Bad, match="provider aws may not: RebootInstances in account .*, us-east-1$"):
+    with pytest.raises(doctor._Bad, match=r"provider aws may not: RebootInstances in account .*, us-east-1$"):
         await doctor._parts(Settings())
     far.script("GetCallerIdentity", Trouble.REFUSE, code="InvalidClientTokenId")
-    with pytest.raises(doctor._Bad, match="provider aws: GetCallerIdentity .*InvalidClientTokenId"):
+    with pytest.raises(doctor._Bad, match=r"provider aws: GetCallerIdentity .*InvalidClientTokenId"):
         await doctor._parts(Settings())
 
 
