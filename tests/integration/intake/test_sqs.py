@@ -93,7 +93,7 @@ def in_order(rig: Rig, node: Node, kinds: list[str]) -> None:
             QueueUrl=rig.queue.url,
             MessageBody=json.dumps(body),
             MessageGroupId=node.name,
-            MessageDeduplicationId=str(n),
+            MessageDeduplicationId=f"{node.name}-{n}",
         )
 
 
