@@ -145,20 +145,20 @@ def mutated(draw: Callable[[st.SearchStrategy[Any]], Any]) -> tuple[str, bytes]:
 
 
 @given(mutated(), st.sampled_from([None, None, 0, 1, 14, 15, 124, 205, 226, 2**40]))
-@settings(max_examples=600, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_mutated_payloads(case: tuple[str, bytes], exit_code: int | None) -> None:
     source, body = case
     survives(source, body, exit_code=exit_code)
 
 
 @given(mutated(), st.sampled_from(sorted(parsers())))
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_payloads_of_others(case: tuple[str, bytes], source: str) -> None:
     survives(source, case[1])
 
 
 @given(st.one_of(st.binary(max_size=300), st.text(max_size=300).map(lambda t: t.encode("utf-8", "surrogatepass"))))
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 def test_any_bytes(body: bytes) -> None:
     for source in parsers():
         survives(source, body)
