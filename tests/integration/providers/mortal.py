@@ -15,7 +15,6 @@ from activities.ports import Provider, Verb
 from activities.providers.aws import access
 from activities.providers.aws.provider import make
 from medevac.fleet.node import Node
-from medevac.incident import StepResult
 from tests.contracts.desk import Desk
 from tests.contracts.rigs import ProviderRig
 from tests.integration.providers.far_side import REGION, Call, FarSide
@@ -40,16 +39,9 @@ class Attempt:
     verb: Verb
     incident: str
 
-    def run(self, attempt: int = 1) -> StepResult:
-        desk = self.desk()
-        try:
-            return desk.act(self.verb, attempt=attempt)
-        finally:
-            desk.close()
-
-    def desk(self, rig: ProviderRig | None = None) -> Desk:
+    def run(self) -> None:
         still = Still(make("aws", self.options), self.node)
-        return Desk(rig or cast(ProviderRig, still), self.ledger, self.incident)
+        Desk(cast(ProviderRig, still), self.ledger, self.incident).act(self.verb)
 
 
 def killed(far: FarSide, api: str, point: str, attempt: Attempt) -> int:

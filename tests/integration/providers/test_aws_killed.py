@@ -14,8 +14,9 @@ import pytest
 
 from activities.ports import Verb
 from medevac.incident import Outcome
+from tests.contracts.desk import Desk
 from tests.integration.providers.aws_rig import CAN, AwsRig
-from tests.integration.providers.far_side import FarSide
+from tests.integration.providers.far_side import REGION, FarSide
 from tests.integration.providers.mortal import Attempt, killed
 
 KILLS = int(os.environ.get("PROVIDER_KILLS", "5"))
@@ -25,22 +26,19 @@ KILLS = int(os.environ.get("PROVIDER_KILLS", "5"))
 @pytest.mark.parametrize("point", ["before", "after"])
 @pytest.mark.parametrize("verb", sorted(CAN))
 def test_a_killed_worker_leaves_no_effect_twice(far: FarSide, tmp_path: Path, verb: Verb, point: str) -> None:
-    options: dict[str, Any] = {
-        "regions": ["us-east-1"], "reinstall": True, "endpoint": far.url, "share": 1.0, "read_timeout_s": 30,
-    }  # fmt: skip
-    rig = AwsRig(far, **options)
-    options["launch_templates"] = {"train": {"id": rig.template}}
+    options: dict[str, Any] = {"regions": [REGION], "reinstall": True, "endpoint": far.url, "share": 1.0}
+    rig = AwsRig(far)
+    ledger = tmp_path / "ledger.sqlite"
     for n in range(KILLS):
-        node = rig.join(f"gpu-{n + 2}", rig.launch())
-        attempt = Attempt(tmp_path / "ledger.sqlite", options, node, verb, f"inc-{verb}-{n}")
-        assert killed(far, rig.apis[verb], point, attempt) == -signal.SIGKILL
-        again = [attempt.run(attempt=2), attempt.run(attempt=3)]
+        rig.node = rig.join(f"gpu-{n + 2}", rig.launch())
+        incident = f"inc-{verb}-{n}"
+        assert killed(far, rig.apis[verb], point, Attempt(ledger, options, rig.node, verb, incident)) == -signal.SIGKILL
+        desk = Desk(rig, ledger, incident)  # of the next worker
+        again = [desk.act(verb, attempt=2), desk.act(verb, attempt=3)]
         assert {result.outcome for result in again} == {Outcome.ALREADY}
         assert "not called again" in again[0].reason
-        effects = [call for call in far.done(rig.apis[verb]) if node.machine.id in " ".join(call.given.values())]
+        effects = [call for call in far.done(rig.apis[verb]) if rig.node.machine.id in " ".join(call.given.values())]
         assert len(effects) == (1 if point == "after" else 0)
-        desk = attempt.desk(rig)
-        rig.node = node
         rig.pass_time()
         proof = desk.prove(verb, deadline_s=20.0 if point == "after" else 0.1)
         assert proof.outcome is (Outcome.DONE if point == "after" else Outcome.TIMED_OUT), proof.reason
