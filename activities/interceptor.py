@@ -34,6 +34,7 @@ STATES = {
     sig.ACT.name: State.ACTING,
     sig.PROVE.name: State.PROVING,
     sig.VERIFY.name: State.VERIFYING,
+    sig.LIFT.name: State.PROBATION,
 }
 """What people see the incident do while the step runs."""
 

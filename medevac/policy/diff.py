@@ -44,6 +44,7 @@ SETTINGS = {
     "notice_margin": UP,
     "verify": DOWN,
     "probation": DOWN,
+    "repeat": UP,
     "quiet": NEVER,
     "evidence": UP,  # by their names' order: from required to wanted
     "limits.fleet_nodes": UP,
@@ -366,7 +367,17 @@ def _plain(old: Policy, new: Policy) -> Iterator[PolicyChange]:
         yield _change(path, was, now, up, f"{path}: {_written(path, was)} → {_written(path, now)}")
 
 
-_SPANS = ("drains.", "watch", "notice_margin", "verify", "probation", "quiet", "approval_expires", "attempts.window")
+_SPANS = (
+    "drains.",
+    "watch",
+    "notice_margin",
+    "verify",
+    "probation",
+    "repeat",
+    "quiet",
+    "approval_expires",
+    "attempts.window",
+)
 
 
 def _written(path: str, value: Any) -> str:

@@ -162,7 +162,7 @@ class Planner:
             return self._person(mode, f"{latch.by} said no: {latch.why}; this holds until {until}", reasons)
         if theirs := yielded(here, reasons):
             return theirs
-        if waits := self._waits(mode, reasons):
+        if waits := self._waits(mode, reasons) or self._unknown(mode, reasons):
             return waits
         climb = climber(here).climb()
         reasons = (*reasons, *climb.reasons)
@@ -202,6 +202,18 @@ class Planner:
         else:
             return None
         return here.make(Action.WATCH, (*reasons, why), mode=mode, mark=mark, watch_s=min(left))
+
+    def _unknown(self, mode: Mode, reasons: tuple[str, ...]) -> Plan | None:
+        """Neither clear nor still there: nothing is destroyed for it, and after a day a person looks."""
+        here = self.here
+        unknown = here.context.faults.unknown(here.now, here.policy.repeat)
+        if here.begun or not all(judged.code in unknown for judged in here.work):
+            return None
+        last = max(judged.fault.last_seen for judged in here.work)
+        why = f"nobody has said since {last:%Y-%m-%d %H:%M} whether it still holds"
+        if (here.now - last).total_seconds() > here.policy.quiet:
+            return self._person(mode, why, reasons)
+        return here.make(Action.WATCH, (*reasons, why), mode=mode, mark=here.ours, watch_s=MAX_LOOK_AGAIN_S)
 
 
 def _why_not(judged: Judged) -> str:

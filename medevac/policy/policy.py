@@ -100,6 +100,8 @@ class Policy(Model):
     """Deadline of the check after a remedy."""
     probation: Duration = 86_400.0
     """After its return a node is watched this long; the same class again counts as the same incident's failure."""
+    repeat: Annotated[Duration, Field(gt=0)] = 14_400.0
+    """How often senders repeat what holds, until each has shown its own pace; unrepeated for two, it is unknown."""
     quiet: Annotated[Duration, Field(gt=0)] = 86_400.0
     """An observed fault that nobody repeats for this long is closed."""
     checkpoints: tuple[Checkpoint, ...] = ()
