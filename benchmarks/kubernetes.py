@@ -10,8 +10,10 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -41,6 +43,7 @@ from tests.integration.kubernetes.stack import Installation, installation
 from tests.unit.activities.house import run
 from worker.children import Child
 
+CONSOLE = Console()
 BUDGETS, EACH = 5, 4
 """Disruption budgets over the nodes that are drained at once, and pods on each of those nodes."""
 
@@ -224,23 +227,7 @@ def connect(plane: ControlPlane, fleet: Fleet, path: Path) -> KubernetesCluster:
 # -- report ----------------------------------------------------------------------------------------------------
 
 
-def report(marked: dict[str, Any], drains: list[Any], once: dict[str, Any], arguments: argparse.Namespace) -> None:
-    console = Console()
-    table = Table(title=f"From the delivery to the unschedulable node, of {arguments.nodes} with {arguments.pods} pods")
-    for column in ("nodes at once", "p50 s", "p99 s", "nodes/s", "API calls a node"):
-        table.add_column(column, justify="right")
-    for label, seconds, rate, calls in (
-        ("1", marked["single"], "", ""),
-        (
-            str(arguments.faulty),
-            marked["storm"],
-            f"{marked['nodes_per_s']:.1f}",
-            f"{marked['calls_a_marked_node']:.1f}",
-        ),
-    ):
-        table.add_row(label, f"{quantile(seconds, 0.5):.3f}", f"{quantile(seconds, 0.99):.3f}", rate, calls)
-    console.print(table)
-    console.print(f"memory: worker {marked['worker_mb']:.0f} MB, watcher {marked['watcher_mb']:.0f} MB")
+def show_drains(drains: list[Any], once: dict[str, Any]) -> None:
     table = Table(title="A drain beside kubectl drain (pods take a second to end)")
     for column in ("pods", "empty s", "kubectl s", "ratio", "confirmed s", "API calls, with mark and release"):
         table.add_column(column, justify="right")
@@ -249,19 +236,23 @@ def report(marked: dict[str, Any], drains: list[Any], once: dict[str, Any], argu
             str(row["pods"]), f"{row['empty_s']:.2f}", f"{row['kubectl_empty_s']:.2f}",
             f"{row['empty_s'] / row['kubectl_empty_s']:.2f}", f"{row['whole_s']:.2f}", str(row["calls"]),
         )  # fmt: skip
-    console.print(table)
-    console.print(
+    CONSOLE.print(table)
+    CONSOLE.print(
         f"{once['nodes']} nodes at once with {once['pods']} pods under {BUDGETS} disruption budgets: "
         f"{once['seconds']:.0f} s, {once['calls_a_node']:.0f} API calls a node"
     )
-    print(json.dumps({
-        "benchmark": "kubernetes", "nodes": arguments.nodes, "pods": arguments.pods,
-        "one_p50_s": round(quantile(marked["single"], 0.5), 3), "faulty": arguments.faulty,
-        "storm_p50_s": round(quantile(marked["storm"], 0.5), 3),
-        "storm_p99_s": round(quantile(marked["storm"], 0.99), 3),
-        **{key: value for key, value in marked.items() if key not in ("single", "storm")},
-        "drains": drains, "at_once": once,
-    }))  # fmt: skip
+
+
+def show_marks(marked: dict[str, Any], arguments: argparse.Namespace) -> None:
+    table = Table(title=f"From the delivery to the unschedulable node, of {arguments.nodes} with {arguments.pods} pods")
+    for column in ("nodes at once", "p50 s", "p99 s", "nodes/s", "API calls a node"):
+        table.add_column(column, justify="right")
+    rate, calls = f"{marked['nodes_per_s']:.1f}", f"{marked['calls_a_marked_node']:.1f}"
+    for label, kind, more in (("1", "single", ("", "")), (str(arguments.faulty), "storm", (rate, calls))):
+        seconds = marked[kind]
+        table.add_row(label, f"{quantile(seconds, 0.5):.3f}", f"{quantile(seconds, 0.99):.3f}", *more)
+    CONSOLE.print(table)
+    CONSOLE.print(f"memory: worker {marked['worker_mb']:.0f} MB, watcher {marked['watcher_mb']:.0f} MB")
 
 
 def main() -> None:
@@ -274,9 +265,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3, help="drains of each kind; the median counts")
     parser.add_argument("--at-once", type=int, default=50, help="nodes drained at once")
     arguments = parser.parse_args()
+    # Stopped from outside, it still stops its processes: they have sessions of their own.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with (
         tempfile.TemporaryDirectory(prefix="medevac-bench-") as folder,
-        ControlPlane(Path(folder) / "plane", audit=True) as plane,
+        ControlPlane(Path(folder) / "plane", audit=True, lease_s=400) as plane,
     ):
         path = Path(folder)
         admin = Client(Options(kubeconfig=plane.kubeconfig))
@@ -289,12 +282,21 @@ def main() -> None:
         try:
             drains = measure_drains(arguments, plane, fleet, house)
             once = measure_at_once(arguments, plane, fleet, house)
+            show_drains(drains, once)
         finally:
             house.close()
             cluster.close()
         (path / "stack").mkdir()
         marked = asyncio.run(measure_marks(arguments, plane, fleet, path / "stack"))
-    report(marked, drains, once, arguments)
+    show_marks(marked, arguments)
+    print(json.dumps({
+        "benchmark": "kubernetes", "nodes": arguments.nodes, "pods": arguments.pods,
+        "one_p50_s": round(quantile(marked["single"], 0.5), 3), "faulty": arguments.faulty,
+        "storm_p50_s": round(quantile(marked["storm"], 0.5), 3),
+        "storm_p99_s": round(quantile(marked["storm"], 0.99), 3),
+        **{key: value for key, value in marked.items() if key not in ("single", "storm")},
+        "drains": drains, "at_once": once,
+    }))  # fmt: skip
 
 
 if __name__ == "__main__":

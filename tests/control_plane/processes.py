@@ -43,9 +43,11 @@ ADMIN = "admin"
 class ControlPlane:
     """On free loopback ports; everything that it writes lies in `folder`. The admin's token is `admin`."""
 
-    def __init__(self, folder: Path, *, audit: bool = False) -> None:
+    def __init__(self, folder: Path, *, audit: bool = False, lease_s: int = 40) -> None:
+        """`lease_s`: so long a kubelet's word holds (seconds); longer for fleets on a busy machine."""
         self.folder = folder
         self.audit = audit
+        self.lease_s = lease_s
         self.kubeconfig = folder / "kubeconfig"
         self.server = ""
         self._kubelets = ""
@@ -106,13 +108,14 @@ class ControlPlane:
         fast = ["--kube-api-qps=500", "--kube-api-burst=1000"]
         self._run("kube-controller-manager", [
             programs["kube-controller-manager"], *common, *fast, f"--controllers={','.join(CONTROLLERS)}",
-            "--use-service-account-credentials=false",
+            "--use-service-account-credentials=false", f"--node-monitor-grace-period={self.lease_s + 10}s",
         ])  # fmt: skip
         self._run("kube-scheduler", [programs["kube-scheduler"], *common, *fast])
         self._run("kwok", [
             programs["kwok"], f"--kubeconfig={self.kubeconfig}", f"--config={HERE / 'stages.yaml'}",
             "--manage-all-nodes=true", "--node-ip=127.0.0.1", "--cidr=10.0.0.1/16",
-            f"--server-address=127.0.0.1:{kubelets}", f"--node-port={kubelets}", "--node-lease-duration-seconds=40",
+            f"--server-address=127.0.0.1:{kubelets}", f"--node-port={kubelets}",
+            f"--node-lease-duration-seconds={self.lease_s}",
         ])  # fmt: skip
         self._kubelets = f"http://127.0.0.1:{kubelets}"
         self._wait_for_clients()
