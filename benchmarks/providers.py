@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -90,12 +89,8 @@ def at_once(folder: Path) -> dict[str, float | int]:
         nodes = [rig.join(f"gpu-{n}", rig.launch()) for n in range(2, MACHINES + 2)]
         far.calls.clear()
         far.limits |= LIMITS
-        boot = threading.Lock()
+        far.heard = lambda call: [rig.boot(id) for id in call.ids if call.api == "RebootInstances"]
         asked, failed, waits = [], 0, 0
-
-        def heard_boots() -> None:
-            with boot:
-                rig.pass_time()
 
         def one(n: int) -> tuple[Outcome, int, float]:
             desk = copy.copy(shared)
@@ -112,7 +107,6 @@ def at_once(folder: Path) -> dict[str, float | int]:
             sent = time.monotonic() - began
             if result.outcome is not Outcome.DONE:
                 return result.outcome, came_back, sent
-            heard_boots()
             return desk.prove(Verb.REBOOT, deadline_s=120).outcome, came_back, sent
 
         shared = Desk(rig, folder / "many.sqlite")

@@ -74,7 +74,7 @@ class FarSide:
     tasks: dict[str, str] = field(default_factory=dict)
     """Root volume replacements by token: their instance."""
     failed_tasks: set[str] = field(default_factory=set)
-    heard: Callable[[Call], None] = lambda call: None
+    heard: Callable[[Call], object] = lambda call: None
     delay_s: float = 0.0
     rewrite: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
     """API: what is said otherwise in its answers."""
