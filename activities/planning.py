@@ -16,6 +16,7 @@ from activities.failures import Bounded, redact, unreadable
 from activities.means import means
 from activities.ports import CanProbe, HasLocalData, HasOthers, Unreadable
 from activities.registry import NotConfigured, Registry
+from activities.storage.certificates import Certificates
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
 from medevac.faults.classes import Covers
@@ -56,6 +57,7 @@ class PlanActivities:
         census: CensusTaker,
         bounded: Bounded,
         clock: Clock = utcnow,
+        certificates: Certificates | None = None,
     ) -> None:
         self._registry = registry
         self._ledger = ledger
@@ -63,6 +65,7 @@ class PlanActivities:
         self._census = census
         self._bounded = bounded
         self._clock = clock
+        self._certificates = certificates
         self._applied: tuple[PolicyVersion, list[PolicyVersion]] | None = None
 
     @activity.defn(name=sig.PLAN.name, no_thread_cancel_exception=True)
@@ -96,6 +99,7 @@ class PlanActivities:
                 acting_since=since,
                 adopted=bool(since and request.opened_at < since and self._adopted(request, since)),
                 remediators=world.remediators,
+                certified=node is None or self._stored("the certificates", lambda: self._certified(node)),
                 followed=self._followed(version.policy, pool, request.incident),
             ),
             version,
@@ -168,6 +172,13 @@ class PlanActivities:
     def _adopted(self, request: sig.PlanRequest, since: datetime) -> bool:
         notes = self._ledger.notes(request.cluster, request.node, since)
         return any(note.text.startswith(ADOPTED) for note in notes)
+
+    def _certified(self, node: Node) -> bool:
+        """By a proof in the ledger. What no provider answers for has none to be certified, and is never acted on."""
+        name = node.machine.provider
+        if node.simulated or name not in {one.name for one in self._registry.providers()}:
+            return True
+        return self._certificates is not None and self._certificates.certified(name)
 
     def _followed(self, policy: Policy, pool: str | None, incident: str) -> str:
         where = policy.pools.get(pool or "")

@@ -14,11 +14,13 @@ from temporalio.worker import Interceptor
 
 from activities.approved import Approved
 from activities.asking import AskActivities
+from activities.campaign_world import CampaignWorld
+from activities.campaigning import CampaignActivities, Report
 from activities.census import CensusTaker
 from activities.evacuation import EvacuationActivities
+from activities.evidence import Evidence
 from activities.failures import Bounded
 from activities.folding import Folding
-from activities.evidence import Evidence
 from activities.guarding import LeaseActivities
 from activities.intended import SendOnce
 from activities.interceptor import LedgerInterceptor
@@ -32,6 +34,7 @@ from activities.registry import Registry
 from activities.signatures import TIMINGS
 from activities.ticketing import TicketActivities
 from activities.verification import VerificationActivities
+from medevac.events.event import HealthEvent
 from worker.engine import TemporalEngine
 from worker.installation import Installation
 from worker.meanwhile import Meanwhile
@@ -43,9 +46,10 @@ from worker.sweep import Sweep
 from worker.threads import Threads
 from worker.vote_keys import public_keys
 from workflows.approval import ApprovalWorkflow
+from workflows.campaign import CampaignWorkflow
 from workflows.node import NodeWorkflow
 
-WORKFLOWS: tuple[type, ...] = (NodeWorkflow, ApprovalWorkflow)
+WORKFLOWS: tuple[type, ...] = (NodeWorkflow, ApprovalWorkflow, CampaignWorkflow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +71,16 @@ def assemble(settings: Settings, installation: Installation, client: Client) -> 
     bounded, threads = Bounded(), Threads(4)
     folding = Folding(stores.ledger, bounded)
     engine = TemporalEngine(client, TIMINGS[settings.timing], settings.signal_timeout_s)
+    loop = asyncio.get_running_loop()
+
+    def report(cluster: str, node: str, event: HealthEvent) -> None:
+        asyncio.run_coroutine_threadsafe(engine.report(cluster, node, event), loop).result(
+            2 * settings.signal_timeout_s
+        )
+
     return Assembly(
         implementations=implementations(
-            registry, stores, client, asyncio.get_running_loop(), bounded, folding, public_keys(installation.config)
+            registry, stores, client, loop, bounded, folding, public_keys(installation.config), report
         ),
         interceptors=[LedgerInterceptor(stores.ledger, bounded)],
         sweep=Sweep(
@@ -96,13 +107,17 @@ def implementations(
     bounded: Bounded,
     folding: Folding,
     vote_keys: Sequence[str],
+    report: Report,
 ) -> list[Callable[..., Any]]:
     """Every activity, bound to what it acts on."""
-    look = Look(registry, stores.ledger, stores.guard, stores.fences, Approved(stores.ledger, vote_keys))
+    look = Look(
+        registry, stores.ledger, stores.guard, stores.fences, Approved(stores.ledger, stores.campaigns, vote_keys)
+    )
     census = CensusTaker(registry, stores.policies, bounded)
     once = SendOnce(stores.ledger, bounded)
+    evidence = Evidence(registry, registry.evidence, stores.policies, bounded) if registry.evidence else None
     objects = (
-        PlanActivities(registry, stores.ledger, stores.policies, census, bounded),
+        PlanActivities(registry, stores.ledger, stores.policies, census, bounded, certificates=stores.certificates),
         MarkActivities(registry, stores.guard, census, bounded),
         LeaseActivities(stores.guard, census, stores.ledger, bounded),
         EvacuationActivities(registry, look, policies=stores.policies, evidence=evidence),
@@ -112,10 +127,10 @@ def implementations(
         MessageActivities(registry, once, folding),
         AskActivities(stores.ledger, client, loop, vote_keys),
         RecordingActivities(stores.ledger),
+        CampaignActivities(stores.campaigns, CampaignWorld(stores.database, census), registry, stores.ledger, report),
     )
     return [method for one in objects for method in _activities_of(one)]
 
-    evidence = Evidence(registry, registry.evidence, stores.policies, bounded) if registry.evidence else None
 
 def _activities_of(one: object) -> list[Callable[..., Any]]:
     found = []

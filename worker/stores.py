@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from activities.guard.store import GuardStore
 from activities.storage.campaigns import Campaigns
+from activities.storage.certificates import Certificates
 from activities.storage.database import Database
 from activities.storage.dead_letters import DeadLetters
 from activities.storage.dwells import Dwells
@@ -16,6 +17,7 @@ from activities.storage.intents import Intents
 from activities.storage.leaders import Leaders
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
+from activities.storage.posts import Posts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Stores:
     leaders: Leaders
     guard: GuardStore
     campaigns: Campaigns
+    posts: Posts
+    certificates: Certificates
 
 
 def open_stores(url: str) -> Stores:
@@ -51,4 +55,6 @@ def open_stores(url: str) -> Stores:
         leaders=Leaders(database),
         guard=GuardStore(database, policies),
         campaigns=Campaigns(database),
+        posts=Posts(database),
+        certificates=Certificates(database),
     )

@@ -49,6 +49,8 @@ class Context(Model):
     """Other programs that may repair the node."""
     followed: str = ""
     """Who had the node in repair while an earlier plan of this incident waited for it (`yielding.followed`)."""
+    certified: bool = True
+    """Whether the machine's provider was proved on a real machine here; a simulated one needs no proof."""
     storage_ok: bool | None = None
     """What the pool's storage probe says just now; None counts as a no."""
 
@@ -134,7 +136,12 @@ class Situation:
         predates = ""
         if context.acting_since and context.opened_at < context.acting_since and not context.adopted:
             predates = f"it was there before pool `{node.pool}` was allowed to act"
-        around = Surroundings(remediators=context.remediators, storage_ok=context.storage_ok, predates=predates)
+        around = Surroundings(
+            remediators=context.remediators,
+            storage_ok=context.storage_ok,
+            predates=predates,
+            certified=context.certified,
+        )
         found = standing(self.policy, node, around)
         if self.work and self.lead.verdict.mode.reach < found.mode.reach:
             cap = self.lead.verdict

@@ -28,6 +28,8 @@ class Surroundings:
     """Other programs that may repair this node."""
     storage_ok: bool | None = None
     """The pool's storage probe, asked just now; None = not asked or not answered."""
+    certified: bool = True
+    """The machine's provider was proved on a real machine of this installation."""
     predates: str = ""
     """Why the trouble is older than the permission to act on it, and nobody has adopted it."""
 
@@ -47,7 +49,12 @@ def standing(policy: Policy, node: Node, around: Surroundings) -> Standing:
     held = tuple(_held(node, pool, around))
     if held:
         return Standing(Mode.OBSERVE, held, pool)
-    return Standing(pool.mode, (f"pool `{node.pool}` is in mode {pool.mode}",), pool)
+    asked_for = f"pool `{node.pool}` is in mode {pool.mode}"
+    if pool.mode is Mode.AUTO and not around.certified and not node.simulated:
+        name = node.machine.provider
+        why = f"provider {name} isn't certified here, so people approve; `medevac provider certify {name}` proves it"
+        return Standing(Mode.APPROVE, (asked_for, why), pool)
+    return Standing(pool.mode, (asked_for,), pool)
 
 
 def _held(node: Node, pool: Pool, around: Surroundings) -> list[str]:

@@ -510,3 +510,23 @@ def test_the_hash_is_the_same_however_late_it_is_planned() -> None:
 
 def test_what_a_person_has_ends_by_itself_when_nothing_is_wrong_and_nothing_was_begun() -> None:
     assert decide(hand_over="bob said no").action is Action.WITHDRAW
+
+
+# -- a provider that nobody has proved here ----------------------------------------------------------------------
+
+
+def test_a_provider_without_a_proof_asks_people_first() -> None:
+    made = decide("xid/119", certified=False)
+    assert (made.action, made.mode) == (Action.ACT, Mode.APPROVE)
+    assert made.approval is not None
+    assert "medevac provider certify skyline" in said(made)
+    assert decide("xid/119").mode is Mode.AUTO
+
+
+@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.APPROVE])
+def test_a_missing_proof_widens_nothing(mode: Mode) -> None:
+    assert decide("xid/119", under=policy(mode), certified=False).mode is mode
+
+
+def test_a_simulated_machine_needs_no_proof() -> None:
+    assert decide("xid/119", where=node(simulated=True), certified=False).mode is Mode.AUTO
