@@ -196,6 +196,13 @@ class Watcher(Model):
     """Of several processes one speaks; the next follows it within this."""
 
 
+class SlackUser(Model):
+    """Ids, as Slack's own signed requests carry them. Names and addresses can be changed by whoever has them."""
+
+    team: str = Field(pattern=r"^[TE][A-Z0-9]{2,30}$")
+    user: str = Field(pattern=r"^[UW][A-Z0-9]{2,30}$")
+
+
 class Person(Model):
     """One principal. `groups`: `viewer`, `operator`, `approver`, `capacity-owners`, `admin`, or the policy's own."""
 
@@ -203,6 +210,8 @@ class Person(Model):
     name: str = ""
     groups: tuple[str, ...] = Field(min_length=1)
     token: Token
+    slack: SlackUser | None = None
+    """Who this is in Slack. Votes from there and with the token are one person's."""
 
 
 class Config(Model):
@@ -231,6 +240,7 @@ class Config(Model):
             ("tickets", [part.name for part in self.tickets]),
             ("senders, queues, pollers and watchers", [one.name for one in self.speakers]),
             ("people", [person.id for person in self.people]),
+            ("people in Slack", [f"{p.slack.team}:{p.slack.user}" for p in self.people if p.slack]),
         ):
             if twice := _twice(names):
                 raise ValueError(f"{what}: {twice} is there twice; names are unique")

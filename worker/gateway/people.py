@@ -49,13 +49,23 @@ class Principal:
 
 class People:
     def __init__(self, people: Iterable[Person]) -> None:
+        known = list(people)
         self._keys = [
             (
                 secrets.token_digest(person.token, f"person {person.id}"),
                 Principal(person.id, person.name, person.groups),
             )
-            for person in people
+            for person in known
         ]
+        self._in_slack = {
+            (person.slack.team, person.slack.user): Principal(person.id, person.name, person.groups)
+            for person in known
+            if person.slack
+        }
+
+    def in_slack(self, team: str, user: str) -> Principal | None:
+        """Of a request that Slack has signed; None for whoever isn't mapped."""
+        return self._in_slack.get((team, user))
 
     def sign_in(self, authorization: str) -> Principal:
         scheme, _, token = authorization.partition(" ")
