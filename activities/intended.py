@@ -10,7 +10,7 @@ from temporalio import activity
 
 from activities.clock import Clock, utcnow
 from activities.failures import PROTECTIVE_BUDGET_S, Bounded, redact, unreadable, waits
-from activities.ports import NotSent, Unclear, Unreadable
+from activities.ports import NotAllowed, NotSent, Unclear, Unreadable
 from activities.storage.ledger import Ledger
 from medevac.incident import Line, StepKey
 
@@ -115,5 +115,7 @@ def _line(key: StepKey, at: datetime, kind: str, text: str, **data: str) -> Line
 def _look(what: str, find: Callable[[], Ref | None]) -> Ref | None:
     try:
         return find()
+    except NotAllowed as error:
+        raise Rejected(redact(str(error))) from None
     except Exception as error:
         raise unreadable(f"the place to find {what}", error) from None

@@ -13,7 +13,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
+from medevac.cases.letter import Share
 from medevac.faults.classes import Covers
+from medevac.fleet.inventory import Inventory
 from medevac.fleet.node import Capability, Machine, Node, Workload
 from medevac.fleet.remediator import Remediator
 from medevac.incident import StepKey
@@ -336,6 +338,31 @@ class HasLocate(Protocol):
 
 
 @runtime_checkable
+class TakesInventory(Protocol):
+    """A provider that reaches machines by what only the inventory knows: the address of a BMC, its credential."""
+
+    def take_inventory(self, inventory: Inventory) -> None:
+        """Once, before it is first asked; `inventory.join(node)` is what is known of one."""
+        ...
+
+
+@runtime_checkable
+class HasPlanned(Protocol):
+    """A provider that plans events for its machines, and can be told that one may have its way."""
+
+    def hold(self, node: Node) -> bool:
+        """Asks for more time before a planned event, where it grants some; whether there was anything to hold."""
+        ...
+
+    def acknowledge(self, node: Node, incident: str) -> tuple[str, ...]:
+        """Lets the pending events of an *emptied* machine go on, or brings them forward; what was done, in words.
+
+        Idempotent; empty = nothing is pending. Raises `NotSent`, `Unclear` or `Unreadable`.
+        """
+        ...
+
+
+@runtime_checkable
 class HasEvidence(Protocol):
     """A cluster or provider that can tell what is known about a machine before something irreversible is done to it."""
 
@@ -414,6 +441,51 @@ class Tickets(Protocol):
     def open(self, key: str, title: str, body: str, provider: str) -> TicketRef:
         """One physical ticket; takes no token. Raises `NotSent` or `Unclear`."""
         ...
+
+
+class Said(Model):
+    """One entry of a ticket's correspondence."""
+
+    id: str
+    at: datetime
+    author: str = ""
+    text: str
+    ours: bool
+    """Written by us, or by anybody with our account."""
+    headers: dict[str, str] = {}
+    """Of a message; they tell automatic ones."""
+    subject: str = ""
+
+
+class Thread(Model):
+    open: bool
+    """The other side hasn't closed it."""
+    said: tuple[Said, ...] = ()
+    """Oldest first."""
+
+
+@runtime_checkable
+class HasThread(Protocol):
+    """A ticket system whose tickets can be read, answered and closed."""
+
+    def thread(self, ref: TicketRef, key: str) -> Thread:
+        """What was said since the ticket was opened, in both directions. Raises `Unreadable`."""
+        ...
+
+    def comment(self, ref: TicketRef, key: str, token: str, text: str) -> None:
+        """One physical comment; `token` is in its text, by which it is found again. Raises `NotSent` or `Unclear`."""
+        ...
+
+    def close(self, ref: TicketRef, key: str) -> None:
+        """Closed twice it is closed. Raises `NotSent` or `Unclear`."""
+        ...
+
+
+@runtime_checkable
+class Discloses(Protocol):
+    """A ticket system whose configuration says what may leave the company through it."""
+
+    share: tuple[Share, ...]
 
 
 class Chat(Protocol):

@@ -125,6 +125,19 @@ class TicketsRig(Rig, Protocol):
     def opened(self) -> int: ...
 
 
+class ThreadRig(TicketsRig, Protocol):
+    """Of a ticket system whose tickets can be read, answered and closed."""
+
+    def answer(self, id: str, text: str) -> None:
+        """The other side writes."""
+
+    def comments(self, id: str) -> list[str]:
+        """Of ours, as they stand over there."""
+
+    def closed(self, id: str) -> bool | None:
+        """None where tickets of this system have no end."""
+
+
 class ChatRig(Rig, Protocol):
     chat: Chat
 

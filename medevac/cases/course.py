@@ -1,0 +1,238 @@
+"""How a case goes on: news, replies, chasing, proof. Pure; the clock is passed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+
+from pydantic import Field
+
+from medevac.cases.case import MOST_HEARD, Case, CaseState, Heard, Known, Subject, Ticket
+from medevac.incident import End, State
+from medevac.model import Model
+
+TROUBLE_IS_TOLD = timedelta(hours=1)
+WAITS_FOR_THE_MACHINE = frozenset({State.HANDED_OVER, State.HELD, State.OBSERVED})
+"""Incident states in which what happens to the machine isn't our own doing."""
+
+
+class Patience(Model):
+    """As the policy says it; in seconds."""
+
+    patience_s: float = Field(default=86_400.0, gt=0)
+    """Silence of the other side after which it is asked again."""
+    chases: int = Field(default=3, ge=0)
+    """How often it is asked before a person is called."""
+
+
+class Seen(Model):
+    """One subject's incident and machine as they are now."""
+
+    incident_state: State | None = None
+    end: End | None = None
+    exists: bool = True
+    now: Known | None = None
+    """None where the node can't be read, or is gone."""
+
+
+class Confirm(Model):
+    """An incident that is to verify its machine; it is returned only if the check passes."""
+
+    incident: str
+    key: str
+    why: str
+
+
+# -- before there is a ticket -----------------------------------------------------------------------------------
+
+
+def link(case: Case, subject: Subject, line: str, now: datetime) -> Case:
+    """One more incident of the same matter. Linked twice it is linked once; the ticket is told of it."""
+    if subject.incident in case.incidents:
+        return case
+    unsent = case.ticket is None
+    linked = case.model_copy(update={"subjects": (*case.subjects, subject), "updated_at": now})
+    if unsent:
+        body = f"{case.letter.body}\n- {line}" if case.summary else f"{case.letter.body}\n\nAlso: {line}"
+        return linked.model_copy(update={"letter": case.letter.model_copy(update={"body": body[:8_000]})})
+    return linked.commenting(f"Also affected: {line}")
+
+
+def decided(case: Case, yes: bool, why: str, now: datetime) -> Case:
+    if case.state is not CaseState.ASKED:
+        return case
+    if yes:
+        return case.model_copy(update={"state": CaseState.OPENING, "why": why, "updated_at": now})
+    failed = case.model_copy(update={"state": CaseState.FAILED, "why": f"no ticket: {why}", "updated_at": now})
+    return failed.saying(f"{case.id}: no ticket is opened with {case.provider}: {why}", page=True)
+
+
+def opened(case: Case, ticket: Ticket, now: datetime) -> Case:
+    return case.model_copy(
+        update={
+            "state": CaseState.WAITING,
+            "why": f"with {case.provider}",
+            "ticket": ticket,
+            "last_word_at": now,
+            "trouble_since": None,
+            "updated_at": now,
+        }
+    ).saying(f"{case.id}: ticket {ticket.id} is open with {case.provider} ({case.letter.title}) {ticket.url}".rstrip())
+
+
+def failed(case: Case, why: str, now: datetime) -> Case:
+    """No ticket, and none will come by trying again."""
+    ended = case.model_copy(update={"state": CaseState.FAILED, "why": why, "updated_at": now})
+    return ended.saying(f"{case.id}: no ticket with {case.provider}: {why}; a person must open it", page=True)
+
+
+def troubled(case: Case, why: str, now: datetime) -> Case:
+    """The ticket system can't be reached now. A person hears of it once it has lasted."""
+    since = case.trouble_since or now
+    case = case.model_copy(update={"trouble_since": since, "why": why, "updated_at": now})
+    if now - since < TROUBLE_IS_TOLD or case.trouble_told:
+        return case
+    told = case.model_copy(update={"trouble_told": True})
+    return told.saying(f"{case.id}: {case.system} has not been reached since {since:%H:%M} UTC: {why}", page=True)
+
+
+def reached(case: Case) -> Case:
+    if case.trouble_since is None:
+        return case
+    return case.model_copy(update={"trouble_since": None, "trouble_told": False, "why": ""})
+
+
+# -- while the other side has it --------------------------------------------------------------------------------
+
+
+def hear(case: Case, replies: Iterable[Heard], now: datetime) -> Case:
+    """New replies, shown to people with what they seem to propose. They change nothing else."""
+    known = {heard.id for heard in case.heard}
+    for reply in replies:
+        if reply.id in known:
+            continue
+        known.add(reply.id)
+        automatic = reply.proposal == "nothing"
+        case = case.model_copy(
+            update={
+                "heard": (*case.heard, reply)[-MOST_HEARD:],
+                "updated_at": now,
+                **({} if automatic else {"last_reply_at": reply.at, "chased": 0, "gave_up_chasing": False}),
+            }
+        )
+        if not automatic:
+            case = case.saying(f"{case.id}: {told(case, reply)}", page=reply.proposal.value in ("answer", "refused"))
+    return case
+
+
+def told(case: Case, reply: Heard) -> str:
+    """What a person is shown of a reply: what it seems to say, its words, and what can be done."""
+    nodes = ", ".join(dict.fromkeys(subject.node for subject in case.subjects))
+    what = {
+        "replaced": f"seems to say that it was replaced; look at {nodes}, then `medevac confirm`",
+        "repaired": f"seems to say that it works again; look at {nodes}, then `medevac confirm`",
+        "answer": f"asks something; answer with `medevac case comment {case.id}`",
+        "refused": "seems to refuse; a person must go on with it",
+    }.get(reply.proposal.value, "has written; a person must read it")
+    return f"{reply.author or case.provider} {what}: “{reply.quote}”"
+
+
+def closed_over_there(case: Case, now: datetime) -> Case:
+    """The other side has closed the ticket; that proves nothing."""
+    if case.over_there:
+        return case
+    case = case.model_copy(update={"over_there": True, "updated_at": now})
+    if case.settled:
+        return case
+    left = ", ".join(subject.node for subject in case.subjects if not subject.proof)
+    return case.saying(
+        f"{case.id}: {case.provider} has closed the ticket, and no check of {left} has passed", page=True
+    )
+
+
+def chase(case: Case, patience: Patience, can_comment: bool, now: datetime) -> Case:
+    """Asks again where nobody has answered for as long as the policy waits; then calls a person, once."""
+    words = [at for at in (case.last_word_at, case.last_reply_at) if at is not None]
+    if case.state is not CaseState.WAITING or not words or case.settled or case.over_there:
+        return case
+    if (now - max(words)).total_seconds() < patience.patience_s or case.comments:
+        return case
+    if can_comment and case.chased < patience.chases:
+        since = max(words)
+        asked = case.model_copy(update={"chased": case.chased + 1, "last_word_at": now, "updated_at": now})
+        return asked.commenting(f"Is there any news? We have heard nothing since {since:%Y-%m-%d}; the fault stands.")
+    if case.gave_up_chasing:
+        return case
+    quiet = case.model_copy(update={"gave_up_chasing": True, "updated_at": now})
+    asked_times = f", asked {case.chased} times" if case.chased else ""
+    return quiet.saying(
+        f"{case.id}: {case.provider} has been silent since {max(words):%Y-%m-%d}{asked_times}", page=True
+    )
+
+
+def look(case: Case, seen: Callable[[Subject], Seen | None], now: datetime) -> tuple[Case, list[Confirm]]:
+    """Facts about every machine of it. None = can't be read now, nothing is concluded."""
+    confirms: list[Confirm] = []
+    subjects = []
+    claimed = case.over_there or any(heard.proposal.claims_done for heard in case.heard)
+    for subject in case.subjects:
+        found = None if subject.proof else seen(subject)
+        if found is None:
+            subjects.append(subject)
+            continue
+        proof = _proof(subject, found)
+        confirm = None if proof else _confirm(subject, found, claimed)
+        if confirm:
+            confirms.append(confirm)
+        subjects.append(subject.model_copy(update={"proof": proof, **({"asked_for": confirm.key} if confirm else {})}))
+    changed = tuple(subjects)
+    return case if changed == case.subjects else case.model_copy(
+        update={"subjects": changed, "updated_at": now}
+    ), confirms
+
+
+def _proof(subject: Subject, seen: Seen) -> str:
+    """Only what the incident itself has verified, or a machine that is gone."""
+    other = subject.was.other_machine(seen.now) if seen.now else ""
+    match seen.end:
+        case End.RETURNED:
+            return f"{other}; a check has passed" if other else "a check has passed and it is back in service"
+        case End.REPLACED:
+            return f"replaced by another machine, a check has passed{f' ({other})' if other else ''}"
+        case End.DISPOSED:
+            return "the machine is gone"
+        case _:
+            return ""
+
+
+def _confirm(subject: Subject, seen: Seen, claimed: bool) -> Confirm | None:
+    """Another machine under its name is to be checked. Another boot of the same one only where the other side says
+    that it is done: a technician may be at it."""
+    if seen.incident_state not in WAITS_FOR_THE_MACHINE or seen.now is None or seen.end is not None:
+        return None
+    why = subject.was.other_machine(seen.now)
+    if not why and claimed and subject.was.other_boot(seen.now):
+        why = "it was booted again, and the provider says that it is done"
+    key = f"{seen.now.machine_id}/{seen.now.serial or ''}/{seen.now.boot_id or ''}"
+    return Confirm(incident=subject.incident, key=key, why=why) if why and key != subject.asked_for else None
+
+
+def settle(case: Case, now: datetime) -> Case:
+    """Every machine is proved: the ticket is closed with the proof."""
+    if case.state is not CaseState.WAITING or not case.settled:
+        return case
+    return case.model_copy(update={"state": CaseState.CLOSING, "why": last_words(case), "updated_at": now})
+
+
+def last_words(case: Case) -> str:
+    return "; ".join(dict.fromkeys(subject.proof for subject in case.subjects if subject.proof))
+
+
+def close(case: Case, by: str, why: str, now: datetime) -> Case:
+    """For good. `by`: a principal, or `medevac` with proof."""
+    if case.state is CaseState.CLOSED:
+        return case
+    ended = case.model_copy(
+        update={"state": CaseState.CLOSED, "why": why, "closed_by": by, "comments": (), "updated_at": now}
+    )
+    return ended.saying(f"{case.id}: closed by {by}: {why}")

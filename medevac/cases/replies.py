@@ -1,0 +1,168 @@
+"""What a reply proposes. Words are never facts: whatever is read here only tells a person where to look.
+
+Quotes of what we wrote, signatures and automatic replies are set aside first. A sentence that denies, asks, promises
+or supposes proposes nothing. What isn't understood, in whatever language, is for a person to read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+
+from medevac.model import Model
+
+MOST_READ = 20_000
+"""Characters of a reply that are looked at."""
+MOST_QUOTED = 300
+
+
+class Proposal(StrEnum):
+    NOTHING = "nothing"
+    """An automatic reply, or nothing but our own words."""
+    READ = "read"
+    """A person must read it."""
+    ANSWER = "answer"
+    """They ask something."""
+    REPLACED = "replaced"
+    """They say that the machine or a part was replaced."""
+    REPAIRED = "repaired"
+    """They say that it works again, or was booted."""
+    REFUSED = "refused"
+    """They say that they won't do it."""
+
+    @property
+    def claims_done(self) -> bool:
+        return self in (Proposal.REPLACED, Proposal.REPAIRED)
+
+
+class Reading(Model):
+    proposal: Proposal
+    quote: str = ""
+
+
+_AUTOMATIC_HEADERS = {
+    "auto-submitted": re.compile(r"^(?!no\b)", re.IGNORECASE),
+    "x-autoreply": re.compile(r"."),
+    "x-autorespond": re.compile(r"."),
+    "x-auto-response-suppress": re.compile(r"\ball\b", re.IGNORECASE),
+    "precedence": re.compile(r"auto[_-]?reply|bulk|junk|list", re.IGNORECASE),
+}
+_AUTOMATIC = re.compile(
+    r"out of (the )?office|automatic(ally generated)? (reply|response|message|email)|auto[- ]?reply"
+    r"|do not reply to this (e-?mail|message)|thank you for (contacting|your (request|e-?mail|message))"
+    r"|(request|case|ticket) has been (received|created|opened|registered|logged)"
+    r"|we (have )?received your (request|case|e-?mail)"
+    r"|abwesenheitsnotiz|automatische antwort|nicht im büro|absence du bureau|réponse automatique|fuera de la oficina"
+    r"|respuesta automática|fuori sede|risposta automatica|afwezig|自動返信|自动回复|不在",
+    re.IGNORECASE,
+)
+_QUOTE_BEGINS = re.compile(
+    r"^\s*(?:-{2,}\s*(?:original message|ursprüngliche nachricht|message d'origine|mensaje original|forwarded message)"
+    r"|_{8,}|on .{4,120}\bwrote:\s*$|am .{4,120}\bschrieb\b.*:\s*$|le .{4,120}\ba écrit\s*:\s*$"
+    r"|el .{4,120}\bescribió:\s*$"
+    r"|\*{0,2}(?:from|von|de|发件人|差出人)\*{0,2}\s*:.*@)",
+    re.IGNORECASE,
+)
+_SIGNATURE = re.compile(r"^-- ?$")
+_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+
+_REPLACED = re.compile(
+    r"\b(?:has|have|was|were|been|is|are|we|i|they|technicians?|engineers?|now)\b[^.!?]{0,60}"
+    r"\b(?:replaced|swapped(?: out)?|exchanged|rma'?d)\b"
+    r"|\breplacement (?:is |was |has been )?(?:done|complete[d]?|finished)\b"
+    r"|^\s*(?:replaced|swapped|exchanged)\b",
+    re.IGNORECASE,
+)
+_REPAIRED = re.compile(
+    r"\b(?:has|have|was|were|been|is|are|we|i|now)\b[^.!?]{0,60}"
+    r"\b(?:repaired|fixed|resolved|rebooted|restarted|reseated|back (?:up|online|in service)|healthy|operational)\b"
+    r"|^\s*(?:repaired|fixed|resolved|rebooted|reseated)\b",
+    re.IGNORECASE,
+)
+_REFUSED = re.compile(
+    r"\b(?:cannot|can't|can not|unable to|won't|will not|not able to|decline to)\b[^.!?]{0,60}"
+    r"\b(?:replace|repair|rma|exchange|swap|honou?r|accept)\b|\bout of warranty\b|\bnot (?:covered|eligible|entitled)\b"
+    r"|\b(?:request|rma|claim|replacement) (?:is|was|has been) (?:declined|denied|rejected|refused)\b",
+    re.IGNORECASE,
+)
+_UNSURE = re.compile(
+    r"\b(?:not|no|never|nor|neither|without|cannot|unable|fail(?:ed|s)?|hasn|haven|wasn|isn|aren|weren|won|don|doesn"
+    r"|didn|couldn|yet|if|unless|until|once|when|whether|before|will|would|shall|should|could|may|might|must|can"
+    r"|going to|to be|need(?:s|ed)?|schedul(?:e|ed|ing)|plan(?:ned|ning)?|pending|await(?:ing)?|order(?:ed)?"
+    r"|expect(?:ed)?|request(?:ed|ing)?|please|tomorrow|soon|recommend(?:ed)?|propos(?:e|ed)|suggest(?:ed)?|being"
+    r"|in progress|another customer|instead of|partially|nothing|nobody|none|still|down|broken)\b|n't\b|n’t\b",
+    re.IGNORECASE,
+)
+"""Any of these in a sentence, and it claims nothing: better a person reads one reply too many."""
+_FOREIGN_DENIAL = re.compile(
+    r"\b(?:nicht|kein\w*|noch|pas|jamais|aucun\w*|todavía|aún|niet|geen|não|non)\b", re.IGNORECASE
+)
+
+_ABOUT_IT = re.compile(
+    r"replac|swap|exchang|repair|fix|resolv|done|ausgetauscht|remplac|reemplaz|yet|still|noch", re.IGNORECASE
+)
+
+
+def read(text: str, ours: str = "", headers: Mapping[str, str] | None = None, subject: str = "") -> Reading:
+    """`ours`: all that we have written in the ticket, so that its echo isn't taken for news."""
+    if automatic(text, headers or {}, subject):
+        return Reading(proposal=Proposal.NOTHING, quote=_short(text))
+    fresh = own_words(text, ours)
+    if not fresh:
+        return Reading(proposal=Proposal.NOTHING, quote=_short(text))
+    sentences = [sentence.strip() for sentence in _SENTENCE.split(fresh) if sentence.strip()]
+    for sentence in sentences:
+        if _REFUSED.search(sentence):
+            return Reading(proposal=Proposal.REFUSED, quote=_short(sentence))
+    doubted = any(_denies(sentence) for sentence in sentences)
+    for pattern, proposal in ((_REPLACED, Proposal.REPLACED), (_REPAIRED, Proposal.REPAIRED)):
+        for sentence in sentences:
+            # One sentence that denies leaves the others doubtful too: "We replaced the fan. The GPU not yet."
+            if not doubted and pattern.search(sentence) and not _UNSURE.search(sentence) and "?" not in sentence:
+                return Reading(proposal=proposal, quote=_short(sentence))
+    asking = next((sentence for sentence in sentences if sentence.rstrip().endswith(("?", "？"))), "")
+    if asking:
+        return Reading(proposal=Proposal.ANSWER, quote=_short(asking))
+    return Reading(proposal=Proposal.READ, quote=_short(fresh))
+
+
+def automatic(text: str, headers: Mapping[str, str], subject: str = "") -> bool:
+    """By its headers; else by its subject, or its first lines where nothing else is said."""
+    low = {name.lower(): value for name, value in headers.items()}
+    if any(name in low and pattern.search(low[name]) for name, pattern in _AUTOMATIC_HEADERS.items()):
+        return True
+    if low.get("return-path", "").strip() == "<>":
+        return True
+    return bool(_AUTOMATIC.search(subject)) or bool(_AUTOMATIC.search(own_words(text)[:400]))
+
+
+def own_words(text: str, ours: str = "") -> str:
+    """Without quoted lines, what stands below a quote's heading, the signature, and lines that we wrote ourselves."""
+    known = {_plain(line) for line in ours.splitlines() if len(_plain(line)) > 3}
+    kept: list[str] = []
+    for line in text[:MOST_READ].splitlines():
+        if _QUOTE_BEGINS.match(line) or _SIGNATURE.match(line):
+            break
+        if line.lstrip().startswith((">", "|")) or line.startswith("bq. ") or _plain(line) in known:
+            continue
+        kept.append(line)
+    return "\n".join(kept).strip()
+
+
+def _denies(sentence: str) -> bool:
+    return bool(
+        (_UNSURE.search(sentence) or _FOREIGN_DENIAL.search(sentence))
+        and re.search(
+            r"replac|swap|exchang|repair|fix|resolv|done|ausgetauscht|remplac|reemplaz|yet|still|noch", sentence, re.I
+        )
+    )
+
+
+def _plain(line: str) -> str:
+    return re.sub(r"\W+", " ", line.lower()).strip()
+
+
+def _short(text: str) -> str:
+    flat = " ".join(text[:MOST_READ].split())
+    return flat if len(flat) <= MOST_QUOTED else flat[: MOST_QUOTED - 1] + "…"

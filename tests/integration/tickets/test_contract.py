@@ -1,0 +1,144 @@
+"""Every ticket system through the same contract, each on its own far side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from activities.ports import NotAllowed, NotSent, Unreadable
+from medevac.cases.letter import SHARED
+from tests.contracts.rigs import Trouble
+from tests.contracts.tickets import KEY, ThreadContract
+from tests.integration.tickets.far_mail import FarMail
+from tests.integration.tickets.rigs import AwsRig, CommandRig, JiraRig, MailRig
+
+
+class TestCommand(ThreadContract):
+    @pytest.fixture
+    def rig(self, tmp_path: Path) -> CommandRig:
+        return CommandRig(tmp_path / "desk")
+
+    def test_what_it_says_of_an_error_holds_no_secret(self, rig: CommandRig) -> None:
+        rig.trouble(Trouble.REFUSE)
+        with pytest.raises(NotSent, match="no such queue") as refusal:
+            self.open(rig)
+        assert "hunter2" not in str(refusal.value)
+
+    def test_wrong_credentials_are_final(self, rig: CommandRig) -> None:
+        rig.denied()
+        with pytest.raises(NotAllowed):
+            rig.tickets.find(KEY)
+        assert rig.tickets.missing_rights() == []
+
+    def test_a_program_that_is_not_there(self, tmp_path: Path) -> None:
+        rig = CommandRig(tmp_path / "desk", command=["/nowhere/desk"])
+        with pytest.raises(NotSent) as refusal:
+            self.open(rig)
+        assert refusal.value.final
+        with pytest.raises(Unreadable):
+            rig.tickets.missing_rights()
+
+
+class TestMail(ThreadContract):
+    retry_after_s = None
+    """SMTP says `later`, and never when."""
+
+    @pytest.fixture
+    def rig(self) -> Iterator[MailRig]:
+        with FarMail() as far:
+            yield MailRig(far)
+
+    def test_the_key_is_in_the_subject_and_one_line(self, rig: MailRig) -> None:
+        rig.tickets.open(KEY, "xid/79\r\nBcc: everybody@us.example", "body", "p")
+        (letter,) = rig._letters()
+        assert letter["Subject"] == f"xid/79 Bcc: everybody@us.example [{KEY}]"
+        assert letter["Bcc"] is None
+
+    @pytest.mark.parametrize("which", ["smtp", "imap"])
+    def test_a_wrong_password_is_one_clear_line(
+        self, rig: MailRig, which: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if which == "imap":
+            monkeypatch.setenv("IMAP_PASSWORD", "another one")
+            rig = MailRig(rig.far, imap={**rig.far.options()["imap"], "password": {"env": "IMAP_PASSWORD"}})
+        else:
+            monkeypatch.setenv("MAIL_PASSWORD", "wrong")
+        with pytest.raises(NotAllowed, match="doesn't let") as denied:
+            rig.tickets.missing_rights()
+        assert "password=wrong" not in str(denied.value)
+
+    def test_letters_never_go_in_the_clear_to_another_machine(self) -> None:
+        far = FarMail()
+        far.smtp_port = far.imap_port = 25
+        with pytest.raises(ValueError, match="in the clear"):
+            MailRig(far, smtp={"host": "mail.example", "security": "plain"})
+
+
+class TestJira(ThreadContract):
+    @pytest.fixture
+    def rig(self) -> Iterator[JiraRig]:
+        with JiraRig() as rig:
+            yield rig
+
+    def test_the_issue_carries_key_and_own_fields(self, rig: JiraRig) -> None:
+        ref = rig.tickets.open(KEY, "t", "b", "p")
+        issue = rig.issues[ref.id]
+        assert issue["properties"] == [{"key": "medevac", "value": {"key": KEY}}]
+        assert issue["fields"]["components"] == [{"name": "GPU"}]
+        assert ref.url == f"{rig.far.url}/browse/OPS-1"
+        sent = next(asked for asked in rig.far.asked if asked.method == "POST")
+        assert sent.headers["authorization"].startswith("Basic ")
+
+    def test_a_label_of_others_is_not_ours(self, rig: JiraRig) -> None:
+        ref = rig.tickets.open(KEY, "t", "b", "p")
+        rig.issues[ref.id]["properties"] = [{"key": "medevac", "value": {"key": "another"}}]
+        assert rig.tickets.find(KEY) is None
+
+    @pytest.mark.parametrize("status", [401, 403])
+    def test_wrong_credentials_are_final(self, rig: JiraRig, status: int) -> None:
+        rig.far.denied = status
+        with pytest.raises(NotAllowed, match=str(status)):
+            rig.tickets.missing_rights()
+        with pytest.raises(NotSent) as refusal:
+            self.open(rig)
+        assert refusal.value.final
+
+    def test_a_missing_right_is_named(self, rig: JiraRig) -> None:
+        assert rig.tickets.missing_rights() == []
+        rig.lacks.add("ADD_COMMENTS")
+        assert rig.tickets.missing_rights() == ["ADD_COMMENTS in project OPS"]
+
+    def test_no_token_is_one_clear_line(self, rig: JiraRig, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("JIRA_TOKEN")
+        with pytest.raises(NotAllowed, match="JIRA_TOKEN"):
+            rig.tickets.find(KEY)
+        with pytest.raises(NotSent, match="JIRA_TOKEN"):
+            self.open(rig)
+
+
+class TestAwsSupport(ThreadContract):
+    @pytest.fixture
+    def rig(self, moto: str) -> Iterator[AwsRig]:
+        httpx.post(f"{moto}/moto-api/reset").raise_for_status()
+        with AwsRig(moto) as rig:
+            yield rig
+
+    def test_a_plan_without_api_is_one_clear_line_and_final(self, rig: AwsRig) -> None:
+        assert rig.tickets.missing_rights() == []
+        rig.no_plan = True
+        for ask in (rig.tickets.missing_rights, lambda: rig.tickets.find(KEY)):
+            with pytest.raises(NotAllowed, match=r"support plan of account .* has no API"):
+                ask()
+        with pytest.raises(NotSent, match="has no API") as refusal:
+            self.open(rig)
+        assert refusal.value.final
+
+    def test_a_severity_that_the_plan_lacks_is_named(self, rig: AwsRig) -> None:
+        rig.tickets._options = rig.tickets._options.model_copy(update={"severity": "critical"})
+        assert "critical" in rig.tickets.missing_rights()[0]
+
+    def test_unless_told_otherwise_our_own_names_stay_here(self, rig: AwsRig) -> None:
+        assert set(rig.tickets.share) == set(SHARED)
