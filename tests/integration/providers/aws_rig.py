@@ -66,7 +66,7 @@ class AwsRig:
         return found
 
     def live(self) -> list[dict[str, Any]]:
-        answer = self.ec2.describe_instances(Filters=LIVE)
+        answer = self.ec2.get_paginator("describe_instances").paginate(Filters=LIVE).build_full_result()
         return [one for reservation in answer["Reservations"] for one in reservation["Instances"]]
 
     def trouble(self, verb: Verb, trouble: Trouble) -> None:
