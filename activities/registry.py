@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from activities.evidence_store import EvidenceStore
-from activities.ports import Chat, CheckResult, Checks, Cluster, Provider, Tickets
+from activities.ports import Chat, CheckResult, Checks, Cluster, Provider, TakesInventory, Tickets
 from medevac.faults.classes import Covers
+from medevac.fleet.inventory import Inventory
 from medevac.fleet.node import Node
 from medevac.incident import StepKey
 
@@ -56,6 +57,7 @@ class Registry:
         checks: Mapping[str, Checks] | None = None,
         tickets: Mapping[str, Tickets] | None = None,
         evidence: EvidenceStore | None = None,
+        inventory: Inventory | None = None,
     ) -> None:
         self._clusters = _by_name("cluster", clusters)
         self._providers = _by_name("provider", providers)
@@ -76,6 +78,14 @@ class Registry:
                         f"`{kind}` names {name!r}, which isn't configured; known: {', '.join(known)}"
                     )
         self.simulated = _all_or_none(self._parts())
+        self.inventory = inventory or Inventory()
+        """What is known of machines beside what clusters tell; every node that a cluster gives is joined with it."""
+        if self.inventory:
+            for cluster in self._clusters.values():
+                _joined(cluster, self.inventory)
+        for provider in self._providers.values():
+            if isinstance(provider, TakesInventory):
+                provider.take_inventory(self.inventory)
 
     def _parts(self) -> dict[str, _Part]:
         parts: dict[str, _Part] = {f"cluster {name}": part for name, part in self._clusters.items()}
@@ -103,6 +113,18 @@ class Registry:
 
     def tickets(self, provider: str) -> Tickets:
         return _find("ticket system for provider", provider, self._tickets)
+
+
+def _joined(cluster: Cluster, inventory: Inventory) -> None:
+    """On the adapter itself: one put before it would hide which optional ports it has."""
+    node, nodes = cluster.node, cluster.nodes
+
+    def one(name: str) -> Node | None:
+        found = node(name)
+        return None if found is None else inventory.enrich(found)
+
+    cluster.node = one  # type: ignore[method-assign]
+    cluster.nodes = lambda: map(inventory.enrich, nodes())  # type: ignore[method-assign]
 
 
 def _by_name(kind: str, parts: Iterable[T]) -> dict[str, T]:

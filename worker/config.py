@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, JsonValue, StringConstraints, model_validator
+from pydantic import Field, IPvAnyNetwork, JsonValue, StringConstraints, model_validator
 
 from activities.evidence_store import EvidenceOptions
 from medevac.model import Model
@@ -212,6 +212,22 @@ class Person(Model):
     token: Token
     slack: SlackUser | None = None
     """Who this is in Slack. Votes from there and with the token are one person's."""
+    login: str = Field(default="", max_length=200)
+    """As the console's trusted proxy names this person; `id` where left out."""
+
+
+class TrustedProxy(Model):
+    """What stands before the gateway, signs people in, and says who they are. It must drop the header from others."""
+
+    addresses: tuple[IPvAnyNetwork, ...] = Field(min_length=1)
+    """Of the proxy itself, as the gateway sees its connections. The header is believed from nowhere else."""
+    header: str = Field(default="X-Forwarded-User", pattern=r"^[A-Za-z][A-Za-z0-9-]{1,60}$")
+
+
+class Console(Model):
+    session_s: float = Field(default=12 * 3_600, ge=60, le=7 * 86_400)
+    """How long a sign-in lasts."""
+    proxy: TrustedProxy | None = None
 
 
 class Config(Model):
@@ -221,6 +237,8 @@ class Config(Model):
     checks: tuple[Part, ...] = ()
     tickets: tuple[Part, ...] = ()
     chat: Part | None = None
+    inventory: tuple[Path, ...] = ()
+    """CSV or YAML files about machines (docs/inventory.md)."""
     evidence: EvidenceOptions | None = None
     """Where it is kept what was known about a machine before anything irreversible; unset: a folder."""
     senders: tuple[Sender, ...] = ()
@@ -230,6 +248,7 @@ class Config(Model):
     people: tuple[Person, ...] = ()
     vote_keys: tuple[PublicKey, ...] = ()
     """Votes count that a gateway with one of these keys signed; without any, nobody can vote."""
+    console: Console = Console()
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
@@ -240,6 +259,7 @@ class Config(Model):
             ("tickets", [part.name for part in self.tickets]),
             ("senders, queues, pollers and watchers", [one.name for one in self.speakers]),
             ("people", [person.id for person in self.people]),
+            ("people's logins", [person.login or person.id for person in self.people]),
             ("people in Slack", [f"{p.slack.team}:{p.slack.user}" for p in self.people if p.slack]),
         ):
             if twice := _twice(names):

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from activities.evidence_store import EvidenceStore, open_store
+from activities.inventory_file import read_inventory
 from activities.ports import Checks, Tickets
 from activities.registry import ConfigurationError, Registry
+from medevac.fleet.inventory import Inventory, InventoryError
 from simulation.build import Parts as Simulation
 from simulation.build import parts as simulated_parts
 from worker import config as configured
@@ -54,7 +56,15 @@ def build_registry(config: Config, data_dir: Path) -> Registry:
         checks={c.name: checks[name] for c in config.clusters if (name := c.checks or only_checks)},
         tickets={p.name: tickets[name] for p in config.providers if (name := p.tickets or only_tickets)},
         evidence=_evidence(config, data_dir),
+        inventory=_inventory(config),
     )
+
+
+def _inventory(config: Config) -> Inventory:
+    try:
+        return read_inventory(config.inventory, [cluster.name for cluster in config.clusters])
+    except InventoryError as error:
+        raise ConfigurationError(str(error)) from None
 
 
 def _evidence(config: Config, data_dir: Path) -> EvidenceStore:
@@ -86,6 +96,7 @@ def _simulated(config: Config, data_dir: Path) -> Registry:
         chat=simulation.chat,
         checks={part.name: simulation.checks for part in config.clusters} if config.checks else {},
         tickets={part.name: simulation.tickets for part in config.providers} if config.tickets else {},
+        inventory=_inventory(config),
     )
 
 
