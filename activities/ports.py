@@ -20,6 +20,8 @@ from medevac.fleet.node import Capability, Machine, Node, Workload
 from medevac.fleet.remediator import Remediator
 from medevac.incident import StepKey
 from medevac.model import Model
+from medevac.telling.card import Card
+from medevac.telling.facts import Links
 
 
 class NotSent(Exception):
@@ -497,4 +499,50 @@ class Chat(Protocol):
 
     def post(self, key: str, thread: str, text: str) -> str:
         """One physical message. Raises `NotSent` or `Unclear`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message stands in a chat."""
+
+    channel: str
+    reference: str
+
+
+class About(Model):
+    """What a message is about, as far as that decides where it is told."""
+
+    cluster: str = ""
+    pool: str | None = None
+    fault_class: str | None = None
+    teams: tuple[str, ...] = ()
+    """Owners of the jobs hit."""
+    asks: bool = False
+    """It is a question to those who may approve."""
+
+
+@runtime_checkable
+class Board(Protocol):
+    """A chat whose messages can be changed later, so that each says what is true now."""
+
+    system: str
+    links: Links
+
+    def channel(self, about: About) -> str: ...
+
+    def channel_of(self, owner: str) -> str | None:
+        """Where this owner of jobs is told of them; None where nobody has said."""
+        ...
+
+    def show(self, key: str, channel: str, card: Card, at: Place | None) -> Place:
+        """Posts it, or changes the message at `at`. Raises `NotSent` (final where it is gone) or `Unclear`."""
+        ...
+
+    def search(self, key: str, channel: str) -> Place | None:
+        """A message of that key among the channel's latest, posted by whichever process. Raises `Unreadable`."""
+        ...
+
+    def know(self, places: Callable[[str], Place | None]) -> None:
+        """How it finds the message in whose thread plain lines are told, by the thread's name."""
         ...

@@ -1,0 +1,1 @@
+"""Chat systems, each in modules of its own."""

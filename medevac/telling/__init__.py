@@ -1,0 +1,1 @@
+"""What people are shown of incidents and questions, composed once for chat, terminal and console."""

@@ -1,0 +1,201 @@
+"""A question as its voters see it: everything they must weigh, in one card."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from medevac.approvals.approval import ApprovalState, ApprovalView, Waiter
+from medevac.faults.catalogue import lookup
+from medevac.telling.card import At, Button, Card, Confirm, Field, Link, Words
+from medevac.telling.facts import Facts, Job, Links
+
+APPROVE, REJECT, DETAILS = "medevac_approve", "medevac_reject", "medevac_details"
+NAMED = 20
+LISTED = 5
+EVIDENCE = 3
+DECIDED = {
+    ApprovalState.APPROVED: "approved",
+    ApprovalState.REJECTED: "rejected",
+    ApprovalState.EXPIRED: "expired, which is a no",
+    ApprovalState.WITHDRAWN: "withdrawn: nobody waits for it any more",
+}
+
+
+def approval_card(view: ApprovalView, facts: Mapping[str, Facts], links: Links) -> Card:
+    """`facts` by incident; a waiter without any is shown with what the question itself says."""
+    known = [facts.get(w.incident) or Facts(cluster=w.cluster, node=w.node) for w in view.waiters]
+    body = _one(view.waiters[0], known[0], links) if len(view.waiters) == 1 else _many(view.waiters, known, links)
+    pending = view.state is ApprovalState.PENDING
+    head = _head(view) if pending else _decision(view)
+    return Card(
+        title=view.title if pending else f"{DECIDED[view.state].partition(',')[0].partition(':')[0]}: {view.title}",
+        summary=f"{view.title}: yes or no?" if pending else f"{view.title}: {DECIDED[view.state]}",
+        fields=(*head, *body),
+        buttons=_buttons(view) if pending else (),
+        footnote=(f"approval {view.id}",),
+    )
+
+
+def vote_of(value: str) -> tuple[str, str]:
+    """What a button's value says: approval and what its voter was shown. Raises `ValueError`."""
+    try:
+        said = json.loads(value)
+        return str(said["a"]), str(said["h"])
+    except (TypeError, KeyError, ValueError) as error:
+        raise ValueError("this button isn't one of ours") from error
+
+
+def _buttons(view: ApprovalView) -> tuple[Button, ...]:
+    # No more than an id and a digest: what is agreed to stands in the ledger, not in a message.
+    value = json.dumps({"a": view.id, "h": view.shown_hash}, separators=(",", ":"))
+    loses = [cost for waiter in view.waiters for cost in waiter.destroys]
+    what = f"Destroys: {'; '.join(loses[:2])}{' and more' if len(loses) > 2 else ''}" if loses else "Destroys nothing."
+    return (
+        Button(APPROVE, "Approve", value, confirm=Confirm("Approve this?", f"{view.title}\n{what}")),
+        Button(REJECT, "Reject …", value, danger=True),
+        Button(DETAILS, "Details", value),
+    )
+
+
+def _head(view: ApprovalView) -> tuple[Field, ...]:
+    need = view.need
+    also = f", one of them of {need.one_of}" if need.one_of else ""
+    requesters = {view.requested_by, *view.also_requested_by} - {"medevac"}
+    barred = f"; not {', '.join(sorted(requesters))}, who asked" if requesters else ""
+    votes = "".join(f"; {vote.voter} said {vote.verdict} by {vote.via}" for vote in view.votes)
+    nodes = "its node stays" if len(view.waiters) == 1 else "the nodes stay"
+    return (
+        Field("Who may approve", (f"{need.threshold} of {', '.join(need.groups)}{also}{barred}{votes}",)),
+        Field(
+            "If nobody answers",
+            ("it is a no at ", At(view.expires_at), f": {nodes} as they are, and a person must take it from there",),
+        ),
+        Field("Asked because", ("; ".join(need.why) or "the policy asks",)),
+    )  # fmt: skip
+
+
+def _decision(view: ApprovalView) -> tuple[Field, ...]:
+    result = view.result
+    if result is None:
+        return (Field("Decision", (DECIDED[view.state],)),)
+    by = f" by {', '.join(result.by)}" if result.by else ""
+    how = {vote.voter: vote.via for vote in view.votes}
+    via = f" ({', '.join(how[who] for who in result.by if who in how)})" if result.by else ""
+    why = f": {result.reason}" if result.reason else ""
+    return (Field("Decision", (f"{DECIDED[view.state]}{by}{via} at ", At(result.decided_at), why)),)
+
+
+def _one(waiter: Waiter, facts: Facts, links: Links) -> tuple[Field, ...]:
+    fields = [
+        Field("What", (waiter.text,)),
+        Field("Step", (_step(facts),)),
+        Field("Destroys", _listed(_with_owners(waiter, facts), "nothing")),
+        Field("Fault", _fault(facts, links)),
+        Field("First seen", (At(facts.first_seen),) if facts.first_seen else ("unknown",)),
+        Field("Where", (_where(facts),)),
+        Field("Evidence", _evidence(waiter, facts, links)),
+        Field("Jobs hit", _listed([_job(job) for job in facts.jobs], _nothing(facts, "none known"))),
+        Field("Budgets", (_budgets(facts),)),
+        Field("Last 30 days", _listed(facts.past, "no other incident of this machine")),
+    ]
+    if facts.unreadable:
+        fields.append(Field("Can't be read now", (facts.unreadable,)))
+    return tuple(fields)
+
+
+def _many(waiters: Sequence[Waiter], known: Sequence[Facts], links: Links) -> tuple[Field, ...]:
+    count = len(waiters)
+    named = ", ".join(
+        f"{w.node}{f' ({f.rack})' if f.rack else ''}" for w, f in zip(waiters[:NAMED], known, strict=False)
+    )
+    more = f" and {count - NAMED} more" if count > NAMED else ""
+    costs = [cost for w, f in zip(waiters, known, strict=True) for cost in _with_owners(w, f)]
+    first = next((facts for facts in known if facts.fault), known[0])
+    seen = [facts.first_seen for facts in known if facts.first_seen]
+    jobs = {job.name: job for facts in known for job in facts.jobs}
+    return (
+        Field(f"Nodes ({count})", (named + more,)),
+        Field("What", (f"{waiters[0].text}{' …' if count > 1 else ''}",)),
+        Field("Steps", (_counted(f.rung for f in known),)),
+        Field("Destroys", _listed(costs, "nothing")),
+        Field("Fault", (f"{_counted(f.fault for f in known)}; ", *_fault(first, links))),
+        Field("First seen", (At(min(seen)),) if seen else ("unknown",)),
+        Field("Where", (
+            f"clusters {_counted(f.cluster for f in known)}; pools {_counted(f.pool for f in known)}; "
+            f"providers {_counted(f.provider for f in known)}; racks {_counted(f.rack for f in known)}; "
+            f"machines {', '.join(f.machine_id or '?' for f in known[:NAMED])}",
+        )),
+        Field("Evidence", _evidence(waiters[0], first, links)),
+        Field("Jobs hit", _listed([_job(job) for job in jobs.values()], "none known")),
+        Field("Budgets", (_budgets(first),)),
+        Field("Last 30 days", _listed([f"{f.node}: {line}" for f in known for line in f.past[:1]], "nothing known")),
+    )  # fmt: skip
+
+
+def _step(facts: Facts) -> str:
+    if not facts.rung:
+        return "as the question says"
+    return f"{facts.rung}, attempt {facts.attempt} of {facts.of}" if facts.attempt else facts.rung
+
+
+def _fault(facts: Facts, links: Links) -> Words:
+    if not facts.fault:
+        return ("as the question says",)
+    name = lookup(facts.fault).name
+    where = f" on {', '.join(facts.entities)}" if facts.entities else ""
+    kind = f", {facts.fault_class}" if facts.fault_class else ""
+    return (f"{facts.fault}: {name}{kind}{where} · ", Link("runbook", links.of_fault(facts.fault)))
+
+
+def _where(facts: Facts) -> str:
+    said = [f"cluster {facts.cluster}", f"node {facts.node}"]
+    said += [f"{label} {value or '?'}" for label, value in (("rack", facts.rack), ("pool", facts.pool))]
+    said.append(f"provider {facts.provider or '?'}")
+    said.append(f"machine {facts.machine_id or '?'}")
+    return ", ".join([*said, f"serial {facts.serial}"] if facts.serial else said)
+
+
+def _evidence(waiter: Waiter, facts: Facts, links: Links) -> Words:
+    said = "\n".join(facts.evidence[:EVIDENCE]) or "see the incident"
+    if not links.incident:
+        return (f"{said}\n`medevac incidents {waiter.incident}`",)
+    return (said, "\n", Link("all of it", links.of_incident(waiter.incident)))
+
+
+def _with_owners(waiter: Waiter, facts: Facts) -> list[str]:
+    owners = {job.name: job.owner for job in facts.jobs if job.owner}
+    return [
+        next((f"{cost} (owner {owner})" for name, owner in owners.items() if f" {name} " in f" {cost} "), cost)
+        for cost in waiter.destroys
+    ]
+
+
+def _job(job: Job) -> str:
+    return f"{job.name} of {job.owner or 'nobody known'}, {job.gpus} GPUs"
+
+
+def _budgets(facts: Facts) -> str:
+    said = [
+        f"{b.domain}: {b.used} of {b.limit} used{f', {b.out} out by others' if b.out else ''}" for b in facts.budgets
+    ]
+    spares = "not counted" if facts.spares is None else str(facts.spares)
+    return "; ".join([*(said or [_nothing(facts, "none known")]), f"spares: {spares}"])
+
+
+def _nothing(facts: Facts, otherwise: str) -> str:
+    return "can't be read now" if facts.unreadable else otherwise
+
+
+def _listed(said: Sequence[str], nothing: str) -> Words:
+    if not said:
+        return (nothing,)
+    more = f"\n… and {len(said) - LISTED} more" if len(said) > LISTED else ""
+    return ("\n".join(said[:LISTED]) + more,)
+
+
+def _counted(values: Iterable[str]) -> str:
+    counts = Counter(value or "?" for value in values)
+    listed = [value if len(counts) == 1 else f"{value} × {count}" for value, count in counts.most_common(LISTED)]
+    return ", ".join([*listed, "…"] if len(counts) > LISTED else listed)

@@ -1,0 +1,77 @@
+"""`Card`: what is to be said, without the looks of any one place where it is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """A moment; each place shows it in its reader's own zone."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    text: str
+    url: str
+
+
+Part = str | At | Link
+Words = tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    label: str
+    words: Words
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """Asked once more before the button does anything: a finger slips easily."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    action: str
+    label: str
+    value: str
+    danger: bool = False
+    confirm: Confirm | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    title: str
+    summary: str
+    """All of it in one line, for a notification or a reader without looks."""
+    fields: tuple[Field, ...] = ()
+    """Most important first: what has no room is cut from the end."""
+    buttons: tuple[Button, ...] = ()
+    footnote: Words = ()
+
+
+def plain(card: Card, zone: tzinfo = UTC) -> str:
+    """For a terminal."""
+    lines = [card.title, *(f"{field.label}: {plain_words(field.words, zone)}" for field in card.fields)]
+    return "\n".join([*lines, plain_words(card.footnote, zone)] if card.footnote else lines)
+
+
+def plain_words(words: Words, zone: tzinfo = UTC) -> str:
+    return "".join(_plain(part, zone) for part in words)
+
+
+def _plain(part: Part, zone: tzinfo) -> str:
+    match part:
+        case At():
+            return f"{part.at.astimezone(zone):%Y-%m-%d %H:%M %Z}"
+        case Link():
+            return f"{part.text} ({part.url})"
+        case str():
+            return part
