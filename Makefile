@@ -19,8 +19,8 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 FAST := tests/unit tests/contracts
 FULL := tests/workflow tests/replay tests/integration tests/deploy --ignore=tests/integration/kubernetes
 LAST := tests/acceptance
-# Against a real API server: `make test-kubernetes`.
-REAL := tests/integration/kubernetes
+# Against a real API server: `make test-kubernetes`. Most of it waits, so two control planes go beside each other.
+REAL := $(if $(KUBECONFIG),,-n 2 --dist loadfile) tests/integration/kubernetes
 
 heading = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
 
@@ -126,7 +126,7 @@ bench-providers: setup  ## Only the providers': API calls per action, and 200 ma
 .PHONY: lock
 lock: setup  ## Resolves pyproject.toml anew, for every platform, with hashes (LOCK="--upgrade" takes newer versions)
 	@$(COMPILE) $(LOCK) --all-extras --output-file requirements.lock pyproject.toml
-	@$(COMPILE) --constraints requirements.lock --extra kubernetes --extra senders --extra aws --output-file deploy/requirements.lock pyproject.toml
+	@$(COMPILE) --constraints requirements.lock --extra kubernetes --extra senders --extra aws --extra redfish --extra slack --output-file deploy/requirements.lock pyproject.toml
 	@echo hatchling | $(COMPILE) --constraints requirements.lock --output-file deploy/build.lock -
 
 .PHONY: clean

@@ -216,7 +216,13 @@ def measure_at_once(
         list(pool.map(lambda name: drain(house, name, name), names))
     took = time.monotonic() - began
     calls = settled(audit)
-    return {"nodes": count, "pods": on_them, "seconds": took, "calls_a_node": sum(calls.values()) / count}
+    return {
+        "nodes": count,
+        "pods": on_them,
+        "seconds": took,
+        "calls_a_node": sum(calls.values()) / count,
+        "by_kind": dict(calls),
+    }
 
 
 def connect(plane: ControlPlane, fleet: Fleet, path: Path) -> KubernetesCluster:
