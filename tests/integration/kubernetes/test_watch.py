@@ -34,7 +34,7 @@ def watching(connect: Connect, proxy: Proxy) -> KubernetesCluster:
     cluster = connect("mark")
     cluster.nodes()
     # By what has been heard, not by counting calls: a busy API server may have turned some of them away.
-    until("the watch is open", lambda: watches(proxy) and cluster._watch._response)
+    until("the watch is open", lambda: watches(proxy) > 0 and cluster._watch._response)
     return cluster
 
 
