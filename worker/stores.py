@@ -18,6 +18,7 @@ from activities.storage.leaders import Leaders
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
 from activities.storage.posts import Posts
+from activities.storage.views import Views
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Stores:
     leaders: Leaders
     guard: GuardStore
     campaigns: Campaigns
+    views: Views
     posts: Posts
     certificates: Certificates
 
@@ -55,6 +57,7 @@ def open_stores(url: str) -> Stores:
         leaders=Leaders(database),
         guard=GuardStore(database, policies),
         campaigns=Campaigns(database),
+        views=Views(database),
         posts=Posts(database),
         certificates=Certificates(database),
     )

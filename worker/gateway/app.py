@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
+from worker.console import app as console
 from worker.gateway import (
     adopt,
     approvals,
@@ -32,4 +33,5 @@ def create_app(services: Services) -> FastAPI:
     errors.install(app)
     for room in (events, dead_letters, incidents, approvals, campaigns, fences, adopt, policy, health, page):
         app.include_router(room.router)
+    console.install(app, services)
     return app

@@ -57,6 +57,7 @@ class People:
             )
             for person in known
         ]
+        self._at_proxy = {one.login or one.id: Principal(one.id, one.name, one.groups) for one in known}
         self._in_slack = {
             (person.slack.team, person.slack.user): Principal(person.id, person.name, person.groups)
             for person in known
@@ -71,10 +72,25 @@ class People:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise AuthError(401, "sign in with your own token: `Authorization: Bearer ...`")
+        return self.holder(token.strip())
+
+    def holder(self, token: str) -> Principal:
+        """Whose token it is. Raises `AuthError`."""
         found = None
         for digest, principal in self._keys:
-            if secrets.matches(token.strip(), digest):
+            if secrets.matches(token, digest):
                 found = principal
         if found is None:
             raise AuthError(401, "no person has this token")
         return found
+
+    def named(self, id: str) -> Principal | None:
+        return next((principal for _, principal in self._keys if principal.id == id), None)
+
+    def fingerprint(self, id: str) -> bytes:
+        """Changes with the person's token; empty for nobody."""
+        return next((digest for digest, principal in self._keys if principal.id == id), b"")
+
+    def at_proxy(self, login: str) -> Principal | None:
+        """Whom a trusted proxy means; None for whoever isn't mapped."""
+        return self._at_proxy.get(login)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import logging
+import secrets
 import signal
 import time
 from contextlib import suppress
@@ -52,8 +55,17 @@ async def build_services(settings: Settings, installation: Installation) -> tupl
         signer=signer(settings, config),
         max_body_bytes=settings.max_body_bytes,
         speakers={one.name: one for one in others},
+        console=config.console,
+        session_key=session_key(settings),
     )
     return services, parts.drainer
+
+
+def session_key(settings: Settings) -> bytes:
+    """Of the vote key, which all gateways share and nobody else has; without one, sessions end with the process."""
+    if settings.vote_key is None:
+        return secrets.token_bytes(32)
+    return hmac.new(settings.vote_key.get_secret_value().encode(), b"console sessions", hashlib.sha256).digest()
 
 
 async def run_gateway(settings: Settings) -> int:
@@ -62,14 +74,17 @@ async def run_gateway(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     services, drainer = await build_services(settings, open_installation(settings))
+    app = create_app(services)
     server = QuietServer(
         uvicorn.Config(
-            create_app(services),
+            app,
             host=settings.gateway_host,
             port=settings.gateway_port,
             log_level="warning",
             access_log=False,
             server_header=False,
+            # The console believes a trusted proxy by its real address only, not by one that a request claims.
+            proxy_headers=False,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=20,
             limit_concurrency=500,
@@ -81,6 +96,7 @@ async def run_gateway(settings: Settings) -> int:
     began = time.monotonic()
     await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
+    app.state.console.close()
     await serving
     stopping.cancel()
     draining.cancel()

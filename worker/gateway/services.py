@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from fastapi import Depends, Request
 from activities.registry import Registry
 from medevac.approvals.signing import Signer
 from medevac.events.parsing import MAX_PAYLOAD_BYTES
-from worker.config import Sender
+from worker.config import Console, Sender
 from worker.engine import Engine
 from worker.gateway.handshakes import Handshakes
 from worker.gateway.people import People, Principal, Right
@@ -47,6 +48,9 @@ class Services:
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     speakers: Mapping[str, Speaker] = field(default_factory=dict)
     """Queues, pollers and watchers, whose refused payloads may be submitted again here."""
+    console: Console = field(default_factory=Console)
+    session_key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    """Signs the console's sessions; gateways that share it share them."""
     large: AbstractAsyncContextManager[object] = field(default_factory=lambda: asyncio.Semaphore(2))
     """Held while a large delivery is in memory."""
     small: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)

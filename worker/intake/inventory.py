@@ -106,6 +106,11 @@ class Inventory:
         found = _named(subject, [index for index in indexes if index is not None])
         return found[0] if len(found) == 1 else None
 
+    def nodes(self, cluster: str) -> list[Node]:
+        """Of one cluster, at most `max_age_s` old. Raises `Unreadable` when it can't be read and never was."""
+        index = self._index(next(one for one in self._clusters() if one.name == cluster), fresh=False)
+        return list({node.name: node for found in index.names.values() for _, node in found}.values())
+
     def boot_id(self, cluster: str, node: str) -> str | None:
         """As the cluster says now; None when it can't be told."""
         try:

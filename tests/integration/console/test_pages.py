@@ -1,0 +1,315 @@
+"""The console over HTTP, without a browser: who may see and do what, and what no page may ever hold."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
+
+import httpx
+import pytest
+
+from medevac.campaigns.listing import CampaignPlan, Member
+from medevac.campaigns.progress import CampaignState
+from medevac.campaigns.spec import Act, Selector, Spec
+from medevac.fleet.node import Node
+from medevac.incident import Line, StepKey
+from tests.integration.console.conftest import asked, incident_of
+from tests.unit.worker.conftest import StubEngine
+from worker.config import Console, TrustedProxy
+from worker.gateway.app import create_app
+from worker.gateway.services import Services
+from worker.stores import Stores
+
+PAGES = ("/", "/incidents", "/approvals", "/campaigns", "/guard", "/audit")
+
+
+def csrf(page: str) -> str:
+    found = re.search(r'name="csrf" value="([0-9a-f]+)"', page)
+    assert found, page
+    return found[1]
+
+
+async def sign_in(client: httpx.AsyncClient, who: str) -> str:
+    """The `csrf` of their pages."""
+    form = {"csrf": csrf((await client.get("/login")).text), "token": f"{who}-token", "next": "/guard"}
+    answer = await client.post("/login", data=form)
+    assert answer.status_code == 303, answer.text
+    assert answer.headers["location"] == "/guard"
+    return csrf((await client.get("/guard")).text)
+
+
+async def test_nobody_sees_a_page_who_is_not_signed_in(client: httpx.AsyncClient, sick: Node) -> None:
+    for path in (*PAGES, "/incidents/inc-1", "/audit/export", "/approvals/inc-1-0123abcd"):
+        answer = await client.get(path)
+        assert answer.status_code == 303, path
+        assert answer.headers["location"].startswith("/login?next=%2F"), path
+        assert sick.name not in answer.text
+    assert (await client.get("/console/events", headers={"X-Part": "x"})).status_code == 401
+    assert (await client.post("/guard/freeze", data={"scope": "all", "reason": "x"})).status_code == 401
+
+
+async def test_a_wrong_token_or_a_foreign_form_signs_nobody_in(client: httpx.AsyncClient) -> None:
+    page = (await client.get("/login")).text
+    wrong = await client.post("/login", data={"csrf": csrf(page), "token": "nobodys-token"})
+    assert wrong.status_code == 401
+    assert "no person has this token" in wrong.text
+    assert "nobodys-token" not in wrong.text
+    client.cookies.clear()
+    foreign = await client.post("/login", data={"csrf": csrf(page), "token": "ada-token"})
+    assert foreign.status_code == 403
+    assert "medevac_session" not in client.cookies
+
+
+async def test_the_session_is_a_strict_cookie_that_can_be_ended_and_not_forged(
+    client: httpx.AsyncClient, services: Services
+) -> None:
+    page = (await client.get("/login")).text
+    answer = await client.post(
+        "/login", data={"csrf": csrf(page), "token": "vera-token"}, headers={"X-Forwarded-Proto": "https"}
+    )
+    cookie = answer.headers["set-cookie"].split("medevac_login")[0]
+    assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Secure", "Max-Age=43200"))
+    client.cookies.clear()
+    await sign_in(client, "vera")
+    good = client.cookies["medevac_session"]
+    assert "vera-token" not in good
+    form = {"csrf": csrf((await client.get("/guard")).text)}
+    for forged in (good.replace("vera~", "ada~"), good[:-1] + ("0" if good[-1] != "0" else "1"), "a~b~c~d", "~~~", ""):
+        fresh = httpx.AsyncClient(transport=httpx.ASGITransport(app=create_app(services)), base_url="http://gateway")
+        async with fresh:
+            assert (await fresh.get("/", headers={"Cookie": f"medevac_session={forged}"})).status_code == 303, forged
+            assert (await fresh.get("/", headers={"Cookie": f"medevac_session={good}"})).status_code == 200
+    later = dataclasses.replace(services, now=lambda: datetime.now(UTC) + timedelta(hours=13))
+    old = httpx.AsyncClient(transport=httpx.ASGITransport(app=create_app(later)), base_url="http://gateway")
+    async with old:
+        assert (await old.get("/", headers={"Cookie": f"medevac_session={good}"})).status_code == 303
+    assert (await client.post("/logout", data=form)).status_code == 303
+    assert (await client.get("/", headers={"Cookie": f"medevac_session={good}"})).status_code == 303
+
+
+async def test_after_signing_in_only_pages_of_ours_follow(client: httpx.AsyncClient) -> None:
+    for path in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:x", "/a\nb"):
+        form = {"csrf": csrf((await client.get("/login")).text), "token": "vera-token", "next": path}
+        assert (await client.post("/login", data=form)).headers["location"] == "/", path
+
+
+async def test_every_page_says_what_it_must_and_no_page_holds_a_secret(
+    client: httpx.AsyncClient, sick: Node, services: Services
+) -> None:
+    await sign_in(client, "ada")
+    for path in (*PAGES, "/incidents/inc-1", "/approvals/inc-1-0123abcd", "/approvals/inc-1-0123abcd?verdict=approve"):
+        answer = await client.get(path)
+        assert answer.status_code == 200, answer.text
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert len(re.findall("<h1", answer.text)) == 1
+        assert not re.search(r"<style| style=|<script>| on[a-z]+=|https?://", answer.text), path
+        assert "ada-token" not in answer.text
+        assert services.session_key.hex() not in answer.text
+
+
+async def test_an_incident_is_a_timeline_with_plan_and_what_was_passed_over(
+    client: httpx.AsyncClient, sick: Node
+) -> None:
+    await sign_in(client, "vera")
+    listed = (await client.get("/incidents")).text
+    assert sick.name in listed
+    assert "waits for the yes of an approver" in listed
+    assert "is critical" in listed
+    told = (await client.get("/incidents/inc-1")).text
+    assert told.index("kmsg: xid/79 new") < told.index("mark: done")
+    # A payload's words stay words.
+    assert "reset_gpu: &lt;b&gt;not known&lt;/b&gt; to mend xid/79" in told
+    assert "job-7 (8 GPUs)" in told
+    assert "inc-1-0123abcd" in told
+    assert (await client.get("/incidents/inc-9")).status_code == 404
+
+
+async def test_a_part_of_a_page_is_that_part_alone(client: httpx.AsyncClient, sick: Node) -> None:
+    await sign_in(client, "ada")
+    for path, part, words in (
+        ("/", "map", sick.name),
+        ("/incidents", "list", sick.name),
+        ("/incidents/inc-1", "now", "mark: done"),
+        ("/guard", "fences", "Nothing."),
+        ("/guard", "waiting", "1 waits for you"),
+    ):
+        answer = await client.get(path, headers={"X-Part": part})
+        assert answer.status_code == 200, answer.text
+        assert words in answer.text
+        assert "<h1" not in answer.text
+        assert "<html" not in answer.text
+    assert (await client.get("/", headers={"X-Part": "nothing"})).status_code == 404
+
+
+async def test_a_vote_counts_once_for_the_person_of_the_session(
+    client: httpx.AsyncClient, engine: StubEngine, sick: Node
+) -> None:
+    form = {"csrf": await sign_in(client, "ada"), "verdict": "approve", "shown_hash": "0123456789abcdef"}
+    answer = await client.post("/approvals/inc-1-0123abcd", data={**form, "reason": "go", "voter": "grace"})
+    assert answer.status_code == 303, answer.text
+    assert [(v.voter, v.via, v.verdict, v.reason) for v in engine.votes] == [("ada", "console", "approve", "go")]
+    assert engine.votes[0].signature
+    assert "recorded" in (await client.get("/approvals")).text
+    assert "recorded" not in (await client.get("/approvals")).text
+    engine.declines = "the list has changed"
+    refused = await client.post("/approvals/inc-1-0123abcd", data=form)
+    assert refused.status_code == 409
+    assert "the list has changed" in refused.text
+    assert (await client.post("/approvals/inc-1-0123abcd", data={**form, "verdict": "maybe"})).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        ("/approvals/inc-1-0123abcd", {"verdict": "approve", "shown_hash": "0123456789abcdef"}),
+        ("/guard/freeze", {"scope": "all", "reason": "x"}),
+        ("/incidents/inc-1/hold", {"reason": "x", "hours": "1"}),
+        ("/logout", {}),
+    ],
+)
+async def test_no_form_counts_that_another_site_made(
+    client: httpx.AsyncClient, engine: StubEngine, stores: Stores, sick: Node, path: str, form: dict[str, str]
+) -> None:
+    own = await sign_in(client, "ada")
+    for sent, headers in (
+        (form, {}),
+        ({**form, "csrf": ""}, {}),
+        ({**form, "csrf": "0" * 64}, {}),
+        ({**form, "csrf": own}, {"Sec-Fetch-Site": "cross-site"}),
+    ):
+        assert (await client.post(path, data=sent, headers=headers)).status_code == 403
+    assert not engine.votes
+    assert not engine.told
+    assert not stores.fences.active()
+    assert (await client.get("/")).status_code == 200
+
+
+async def test_rights_are_those_of_the_api(client: httpx.AsyncClient, stores: Stores, engine: StubEngine) -> None:
+    own = {"csrf": await sign_in(client, "vera")}
+    frozen = await client.post("/guard/freeze", data={**own, "scope": "cluster/sim-a", "reason": "smoke"})
+    assert frozen.status_code == 303
+    assert [(f.scope, f.by, f.reason) for f in stores.fences.active()] == [("cluster/sim-a", "vera", "smoke")]
+    page = (await client.get("/guard")).text
+    assert "cluster/sim-a is frozen by vera" in page
+    thawed = await client.post("/guard/thaw", data={**own, "scope": "cluster/sim-a"})
+    assert thawed.status_code == 403
+    assert "vera may not thaw" in thawed.text
+    assert (await client.post("/guard/freeze", data={**own, "scope": "", "reason": "x"})).status_code == 422
+    client.cookies.clear()
+    for who, left in (("otto", 1), ("ada", 0)):
+        own = {"csrf": await sign_in(client, who)}
+        assert (await client.post("/guard/thaw", data={**own, "scope": "cluster/sim-a"})).status_code == 303
+        assert len(stores.fences.active()) == left
+        client.cookies.clear()
+
+
+async def test_a_campaign_is_shown_and_stopped(
+    client: httpx.AsyncClient, stores: Stores, engine: StubEngine, node: Node
+) -> None:
+    spec = Spec(
+        id="driver", act=Act.REBOOT, reason="driver 580", requested_by="grace", selector=Selector(nodes=(node.name,))
+    )
+    member = Member(cluster=node.cluster, node=node.name, uid=None, machine_id="m", pool="train", rack="r1")
+    now = datetime.now(UTC)
+    plan = CampaignPlan(
+        spec=spec, policy_version=1, made_at=now, members=(member,), skipped=(), at_once=1, estimate_s=60
+    )
+    stores.campaigns.put(plan, "campaign-driver", now)
+    stores.campaigns.move("driver", CampaignState.RUNNING, "stage 1", now)
+    own = {"csrf": await sign_in(client, "vera")}
+    assert "driver 580" in (await client.get("/campaigns")).text
+    shown = (await client.get("/campaigns/driver")).text
+    assert node.name in shown
+    assert "0 of 1 nodes are through" in shown
+    halted = await client.post("/campaigns/driver/halt", data={**own, "reason": "wrong image"})
+    assert halted.status_code == 303
+    row = stores.campaigns.get("driver")
+    assert row is not None
+    assert (row.state, row.why) == (CampaignState.HALTED, "halted by vera: wrong image")
+    assert (await client.post("/campaigns/driver/resume", data=own)).status_code == 403
+    assert (await client.post("/campaigns/driver/explode", data=own)).status_code == 404
+
+
+async def test_the_audit_finds_by_text_node_person_and_time(
+    client: httpx.AsyncClient, stores: Stores, sick: Node
+) -> None:
+    now = datetime.now(UTC)
+    stores.ledger.add_lines(
+        [
+            Line(key=StepKey(incident="inc-1", step="hold"), at=now, kind="hold", text="held by otto: 100%_sure"),
+            Line(
+                key=StepKey(incident="inc-1", step="old"),
+                at=now - timedelta(days=30),
+                kind="hold",
+                text="held long ago",
+            ),
+        ]
+    )
+    stores.fences.freeze("all", "grace", "=cmd()", at=now)
+    await sign_in(client, "vera")
+
+    async def rows(**query: str) -> list[dict[str, str]]:
+        answer = await client.get("/audit/export", params={"format": "jsonl", **query})
+        assert answer.status_code == 200, answer.text
+        return [json.loads(line) for line in answer.text.splitlines()]
+
+    assert {row["text"] for row in await rows(person="otto")} == {"held by otto: 100%_sure"}
+    assert {row["text"] for row in await rows(text="%_")} == {"held by otto: 100%_sure"}
+    assert {row["kind"] for row in await rows(node=sick.name)} == {"event", "decision", "step", "hold"}
+    assert await rows(node="no-such-node") == []
+    assert [row["text"] for row in await rows(until=(now - timedelta(days=20)).isoformat(), since="2000-01-01")] == [
+        "held long ago"
+    ]
+    assert [row["kind"] for row in await rows(person="grace")] == ["freeze"]
+    page = (await client.get("/audit", params={"person": "grace"})).text
+    assert "frozen by grace: =cmd()" in page
+    exported = await client.get("/audit/export", params={"format": "csv"})
+    found = list(csv.DictReader(io.StringIO(exported.text)))
+    assert len(found) == 5
+    assert not any(value.startswith(("=", "+", "@")) for row in found for value in row.values())
+    assert (await client.get("/audit", params={"since": "yesterday"})).status_code == 422
+    assert (await client.get("/audit", params={"since": "2026-01-02", "until": "2026-01-01"})).status_code == 422
+
+
+async def test_votes_stand_in_the_audit(client: httpx.AsyncClient, stores: Stores, node: Node) -> None:
+    from medevac.approvals.approval import Verdict, Vote
+
+    vote = Vote(
+        approval="inc-1-0123abcd", voter="grace", groups=("approver",), verdict=Verdict.REJECT, reason="not now",
+        shown_hash="0123456789abcdef", via="slack", at=datetime.now(UTC),
+    )  # fmt: skip
+    stores.ledger.upsert_incident(incident_of(node))
+    stores.ledger.upsert_approval(asked(node, votes=(vote,)))
+    await sign_in(client, "vera")
+    assert "reject by grace (slack)" in (await client.get("/audit", params={"person": "grace"})).text
+    assert "reject by grace (slack): not now" in (await client.get("/incidents/inc-1")).text
+
+
+async def test_a_trusted_proxy_signs_in_and_nobody_else_may_say_so(services: Services) -> None:
+    proxy = TrustedProxy(addresses=(ip_network("10.1.0.0/24"),))
+    trusting = create_app(dataclasses.replace(services, console=Console(proxy=proxy)))
+    default = create_app(services)
+
+    async def look(app: object, peer: str, *headers: tuple[str, str]) -> int:
+        transport = httpx.ASGITransport(app=app, client=(peer, 1))  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+            return (await client.get("/", headers=list(headers))).status_code
+
+    ada = ("X-Forwarded-User", "ada")
+    assert await look(trusting, "10.1.0.7", ada) == 200
+    assert await look(trusting, "10.1.0.7") == 303
+    assert await look(trusting, "10.1.0.7", ("X-Forwarded-User", "mallory")) == 403
+    assert await look(trusting, "10.1.0.7", ada, ("X-Forwarded-User", "grace")) == 403
+    assert await look(trusting, "10.2.0.7", ada) == 303
+    assert await look(trusting, "10.2.0.7", ada, ("X-Forwarded-For", "10.1.0.7")) == 303
+    assert await look(default, "10.1.0.7", ada) == 303

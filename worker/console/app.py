@@ -1,0 +1,45 @@
+"""The console's routes, and what one process keeps for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastapi import APIRouter, FastAPI, Response
+
+from worker.console import approvals, audit, campaigns, entering, fleet, guard, incidents, live
+from worker.console.entering import sessions_of
+from worker.console.live import Live
+from worker.console.pages import PageRoute, assets
+from worker.console.sessions import Sessions
+from worker.gateway.errors import Problem
+from worker.gateway.services import Services
+
+static = APIRouter(route_class=PageRoute, include_in_schema=False)
+TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    sessions: Sessions
+    live: Live
+
+    def close(self) -> None:
+        self.live.close()
+
+
+@static.get("/console/static/{name}")
+async def asset(name: str) -> Response:
+    if name not in assets():
+        raise Problem(404, "there is no such file")
+    content, _ = assets()[name]
+    # Asked for under its version, and no secret: it may be kept.
+    headers = {"Cache-Control": "public, max-age=86400"}
+    return Response(content, media_type=TYPES[name.rpartition(".")[2]], headers=headers)
+
+
+def install(app: FastAPI, services: Services) -> None:
+    app.state.console = Console(sessions_of(services), Live(services.stores.views, services.threads))
+    for room in (static, entering.router, live.router):
+        app.include_router(room)
+    for page in (fleet, incidents, approvals, campaigns, guard, audit):
+        app.include_router(page.router)

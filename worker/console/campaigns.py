@@ -1,0 +1,65 @@
+"""Campaigns: how far each is and why it stands, and a person's pause, halt or resume."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from medevac.campaigns.progress import CampaignState, NodeState
+from worker.console.entering import Here, Posted
+from worker.console.pages import PageRoute, go, page
+from worker.gateway import campaigns as api
+from worker.gateway.errors import Problem
+from worker.gateway.incidents import Reason
+from worker.gateway.services import Served, Services
+
+router = APIRouter(prefix="/campaigns", route_class=PageRoute, include_in_schema=False)
+
+S = CampaignState
+ORDERS = {"pause": api.pause, "halt": api.halt, "resume": api.resume, "widen": api.widen, "end": api.end}
+POSSIBLE = {
+    S.RUNNING: ("pause", "halt", "end"),
+    S.SOAKING: ("pause", "halt", "widen", "end"),
+    S.PAUSED: ("resume", "halt", "end"),
+    S.HALTED: ("resume", "end"),
+}
+MOST_SHOWN = 2_000
+
+
+@router.get("")
+async def campaigns(request: Request, served: Served, here: Here) -> HTMLResponse:
+    def read() -> HTMLResponse:
+        rows = list(served.stores.campaigns.all(False))[:100]
+        return page(request, served, here, "campaigns.html", rows=rows)
+
+    return await served.threads.run(read)
+
+
+@router.get("/{campaign}")
+async def campaign(request: Request, campaign: str, served: Served, here: Here) -> HTMLResponse:
+    return await served.threads.run(_campaign, request, campaign, served, here)
+
+
+@router.post("/{campaign}/{order}")
+async def order(
+    request: Request, campaign: str, order: str, served: Served, here: Here, fields: Posted
+) -> RedirectResponse:
+    if order not in ORDERS:
+        raise Problem(404, "there is no such order")
+    answer = await ORDERS[order](campaign, Reason(reason=fields.get("reason", "").strip()), served, here.person)
+    return go(request, here, f"/campaigns/{campaign}", answer.answer)
+
+
+def _campaign(request: Request, campaign: str, served: Services, here: Here) -> HTMLResponse:
+    row = served.stores.campaigns.get(campaign)
+    if row is None:
+        raise Problem(404, f"no campaign is called {campaign[:100]}")
+    nodes = list(served.stores.campaigns.nodes(campaign))
+    count = Counter(node.state for node in nodes)
+    over = sum(number for state, number in count.items() if state.over)
+    return page(
+        request, served, here, "campaign.html", row=row, nodes=nodes[:MOST_SHOWN], count=count, over=over,
+        total=len(nodes), states=tuple(NodeState), possible=POSSIBLE.get(row.state, ()),
+    )  # fmt: skip

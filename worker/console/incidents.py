@@ -1,0 +1,129 @@
+"""Incidents: those that are open with what each waits for, and one as a timeline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from activities.storage.ledger import LedgerLine
+from activities.storage.views import LONGEST_LIST
+from medevac.approvals.approval import ApprovalView
+from medevac.incident import IncidentView, State
+from worker.console.entering import Here, Posted
+from worker.console.pages import PageRoute, go, page
+from worker.gateway import incidents as api
+from worker.gateway.errors import Problem
+from worker.gateway.services import Served, Services
+
+router = APIRouter(prefix="/incidents", route_class=PageRoute, include_in_schema=False)
+
+LONGEST_EVIDENCE = 20_000
+"""Characters of one line's evidence that are shown; the export has all of it."""
+STATES = tuple(State)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One thing on the timeline."""
+
+    at: datetime
+    kind: str
+    text: str
+    details: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Heading → items."""
+    evidence: str = ""
+    flagged: bool = False
+
+
+@router.get("")
+async def incidents(
+    request: Request,
+    served: Served,
+    here: Here,
+    q: Annotated[str, Query(max_length=200)] = "",
+    state: Annotated[str, Query(max_length=30)] = "",
+    all: bool = False,
+    limit: Annotated[int, Query(ge=1, le=LONGEST_LIST)] = 200,
+) -> HTMLResponse:
+    def read() -> HTMLResponse:
+        found, count = served.stores.views.incidents(open_only=not all, text=q, state=state, limit=limit)
+        return page(
+            request, served, here, "incidents.html",
+            found=found, count=count, q=q, state=state, all=all, limit=limit, states=STATES, longest=LONGEST_LIST,
+        )  # fmt: skip
+
+    return await served.threads.run(read)
+
+
+@router.get("/{incident:path}")
+async def incident(request: Request, incident: str, served: Served, here: Here) -> HTMLResponse:
+    return await served.threads.run(_incident, request, incident, served, here)
+
+
+@router.post("/{incident:path}/{order}")
+async def order(
+    request: Request, incident: str, order: str, served: Served, here: Here, fields: Posted
+) -> RedirectResponse:
+    """Hold and resume, as the API's."""
+    reason = fields.get("reason", "").strip()
+    if order == "hold":
+        hours = fields.get("hours", "1")
+        if not hours.isascii() or not hours.isdigit():
+            raise Problem(422, "hours: give a whole number")
+        wish = api.HoldOrder(reason=reason, for_s=int(hours) * 3_600)
+        answer = await api.hold(incident, wish, served, here.person)
+    elif order == "resume":
+        answer = await api.resume(incident, api.Reason(reason=reason), served, here.person)
+    else:
+        raise Problem(404, "there is no such order")
+    return go(request, here, request.url.path.rpartition("/")[0], answer.answer)
+
+
+def _incident(request: Request, incident: str, served: Services, here: Here) -> HTMLResponse:
+    view = served.stores.ledger.incident(incident)
+    if view is None:
+        raise Problem(404, f"no incident is called {incident[:100]}")
+    approvals = served.stores.views.approvals_of(incident)
+    moments = timeline(view, served.stores.ledger.lines(incident), approvals)
+    decision = next((one for one in reversed(moments) if one.kind == "decision"), None)
+    return page(
+        request, served, here, "incident.html",
+        incident=view, moments=moments, decision=decision, approvals=approvals,
+    )  # fmt: skip
+
+
+def timeline(view: IncidentView, lines: Iterable[LedgerLine], approvals: Iterable[ApprovalView]) -> list[Moment]:
+    """In the order of time: what was heard, decided, done and voted."""
+    found = [
+        Moment(line.at, line.kind, line.text, _details(line.data), _evidence(line.data), line.flagged) for line in lines
+    ]
+    for approval in approvals:
+        for vote in approval.votes:
+            words = f"{vote.verdict} by {vote.voter} ({vote.via}){f': {vote.reason}' if vote.reason else ''}"
+            found.append(Moment(vote.at, "vote", f"{approval.title}: {words}"))
+    return sorted(found, key=lambda one: one.at)
+
+
+def _details(data: dict[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    named = (("Passed over", "passed_over"), ("Destroys", "destroys"))
+    found = [(heading, tuple(str(one) for one in data[key])) for heading, key in named if data.get(key)]
+    if isinstance(approval := data.get("approval"), dict):
+        why = approval.get("why") or ()
+        need = f"{approval.get('threshold', 1)} of {', '.join(approval.get('groups') or ())}"
+        found.append(("Asks first", (need, *(str(one) for one in why))))
+    if would := data.get("would"):
+        found.append(("Would do", (str(would),)))
+    return tuple(found)
+
+
+def _evidence(data: dict[str, Any]) -> str:
+    if not data:
+        return ""
+    text = json.dumps(data, indent=1, ensure_ascii=False)
+    return text if len(text) <= LONGEST_EVIDENCE else f"{text[:LONGEST_EVIDENCE]}\n… {len(text)} characters in all"

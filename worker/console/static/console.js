@@ -1,0 +1,62 @@
+// Live updates only: each part of the page that names topics is fetched anew when one of them changes.
+"use strict";
+(() => {
+  const parts = [...document.querySelectorAll("[data-topics]")];
+  const status = document.getElementById("live");
+  if (!parts.length || !status || !window.EventSource) return;
+  const LEAST_MS = 250; // Between two fetches of one part.
+  const say = (text) => { if (status.textContent !== text) status.textContent = text; };
+  const busy = new Map();
+
+  function typing(part) {
+    const at = document.activeElement;
+    return at && part.contains(at) && at.matches("input, select, textarea");
+  }
+
+  function patch(part, html) {
+    const at = document.activeElement;
+    const key = at && part.contains(at) ? (at.id ? `#${CSS.escape(at.id)}` : at.getAttribute("href") && `a[href="${CSS.escape(at.getAttribute("href"))}"]`) : null;
+    const open = [...part.querySelectorAll("details[open][id]")].map((one) => one.id);
+    part.innerHTML = html;
+    for (const id of open) part.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", "");
+    if (key) part.querySelector(key)?.focus({ preventScroll: true });
+  }
+
+  async function refresh(part) {
+    if (busy.has(part)) { busy.set(part, true); return; }
+    busy.set(part, false);
+    try {
+      if (typing(part)) {
+        await new Promise((done) => part.addEventListener("focusout", done, { once: true }));
+      }
+      const answer = await fetch(location.href, { headers: { "X-Part": part.id }, credentials: "same-origin" });
+      if (answer.status === 401) { location.reload(); return; }
+      if (answer.ok) {
+        const html = await answer.text();
+        if (part.dataset.last !== html) { patch(part, html); part.dataset.last = html; }
+        say("live");
+      } else say("could not be read just now");
+    } catch { say("no connection; what you see may be old"); }
+    await new Promise((done) => setTimeout(done, LEAST_MS));
+    const again = busy.get(part);
+    busy.delete(part);
+    if (again) refresh(part);
+  }
+
+  function listen() {
+    const source = new EventSource("/console/events");
+    source.addEventListener("ready", () => { say("live"); parts.forEach(refresh); });
+    source.addEventListener("changed", (event) => {
+      const topics = event.data.split(" ");
+      if (topics.includes("unreadable")) say("the ledger can't be read just now");
+      for (const part of parts) {
+        if (part.dataset.topics.split(" ").some((topic) => topics.includes(topic))) refresh(part);
+      }
+    });
+    source.addEventListener("error", () => {
+      say("no connection; what you see may be old");
+      if (source.readyState === EventSource.CLOSED) setTimeout(listen, 5000);
+    });
+  }
+  listen();
+})();
