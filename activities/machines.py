@@ -27,6 +27,7 @@ from activities.silence import let_go
 from activities.storage.intents import Intent, Intents
 from activities.storage.ledger import Ledger
 from medevac.fleet.node import Identity, Machine, Node
+from medevac.fleet.scorecard import place_of
 from medevac.incident import Outcome, StepKey, StepResult
 
 T = TypeVar("T")
@@ -184,9 +185,10 @@ class MachineActivities:
     def _known(self, request: sig.ActRequest, node: Node) -> dict[str, JsonValue]:
         """What is known about the machine before it is touched, where no drain has asked before."""
         if self._evidence is None or request.verb is Verb.REQUEST:
-            return {}
+            return place
         bundle = self._evidence.at_once(request.pre, node)
-        return bundle.proof() if bundle else {}
+        place: dict[str, JsonValue] = {"place": list(place_of(node))}
+        return {**place, **bundle.proof()} if bundle else place
 
     # -- parts -------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Annotated, Self
 from pydantic import Field, IPvAnyNetwork, JsonValue, StringConstraints, model_validator
 
 from activities.evidence_store import EvidenceOptions
+from medevac.fleet.scorecard import Penalties, Price
 from medevac.model import Model
 from worker.yaml_model import YamlError, load_yaml_model
 
@@ -230,6 +231,11 @@ class Console(Model):
     proxy: TrustedProxy | None = None
 
 
+class Scorecard(Model):
+    prices: tuple[Price, ...] = ()
+    penalties: Penalties = Penalties()
+
+
 class Config(Model):
     installation: Name
     clusters: tuple[Cluster, ...] = Field(min_length=1)
@@ -237,6 +243,8 @@ class Config(Model):
     checks: tuple[Part, ...] = ()
     tickets: tuple[Part, ...] = ()
     chat: Part | None = None
+    scorecard: Scorecard = Scorecard()
+    """What machines cost, and what their trouble does (docs/providers.md)."""
     inventory: tuple[Path, ...] = ()
     """CSV or YAML files about machines (docs/inventory.md)."""
     evidence: EvidenceOptions | None = None

@@ -19,6 +19,7 @@ from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
 from activities.storage.posts import Posts
 from activities.storage.views import Views
+from activities.storage.scorecards import Scorecards
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Stores:
     certificates: Certificates
 
 
+    scorecards: Scorecards
 def open_stores(url: str) -> Stores:
     """Opens no connection yet. `Stores.database.check()` says whether the schema is at head."""
     database = Database(url)
@@ -61,3 +63,4 @@ def open_stores(url: str) -> Stores:
         posts=Posts(database),
         certificates=Certificates(database),
     )
+        scorecards=Scorecards(database),

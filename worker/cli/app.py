@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from worker.cli import campaign, events, inventory, payloads, people, policy, processes
+from worker.cli import campaign, events, inventory, payloads, people, policy, processes, providers
 from worker.cli.output import Failed
 
 app = typer.Typer(
@@ -18,12 +18,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for room in (processes, payloads, people):
+for room in (processes, payloads, people, providers):
     room.register(app)
 app.add_typer(policy.app, name="policy")
 app.add_typer(events.app, name="events")
 app.add_typer(campaign.app, name="campaign")
 app.add_typer(inventory.app, name="inventory")
+app.add_typer(providers.app, name="provider")
 
 
 def run(arguments: Sequence[str]) -> int:

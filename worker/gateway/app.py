@@ -17,6 +17,7 @@ from worker.gateway import (
     incidents,
     page,
     policy,
+    providers,
 )
 from worker.gateway.services import Services
 
@@ -31,7 +32,7 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     errors.install(app)
-    for room in (events, dead_letters, incidents, approvals, campaigns, fences, adopt, policy, health, page):
+    for room in (events, dead_letters, incidents, approvals, campaigns, fences, adopt, policy, providers, health, page):
         app.include_router(room.router)
     console.install(app, services)
     return app

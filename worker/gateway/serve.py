@@ -53,6 +53,7 @@ async def build_services(settings: Settings, installation: Installation) -> tupl
         registry=installation.registry,
         threads=parts.threads,
         signer=signer(settings, config),
+        scorecard=config.scorecard,
         max_body_bytes=settings.max_body_bytes,
         speakers={one.name: one for one in others},
         console=config.console,

@@ -15,7 +15,7 @@ from fastapi import Depends, Request
 from activities.registry import Registry
 from medevac.approvals.signing import Signer
 from medevac.events.parsing import MAX_PAYLOAD_BYTES
-from worker.config import Console, Sender
+from worker.config import Console, Scorecard, Sender
 from worker.engine import Engine
 from worker.gateway.handshakes import Handshakes
 from worker.gateway.people import People, Principal, Right
@@ -44,6 +44,7 @@ class Services:
     threads: Threads
     signer: Signer | None
     """Signs votes; without it nobody can vote here."""
+    scorecard: Scorecard = field(default_factory=Scorecard)
     max_body_bytes: int = MAX_PAYLOAD_BYTES
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     speakers: Mapping[str, Speaker] = field(default_factory=dict)

@@ -1,0 +1,75 @@
+"""`medevac providers`: how each does, with counts. `medevac provider certify`: a proof on a real machine."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from worker.cli.output import print_json, print_table
+
+app = typer.Typer(help="Machine providers: prove one on a real machine.", no_args_is_help=True, rich_markup_mode=None)
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(providers)
+
+
+def providers(
+    days: Annotated[float, typer.Option(help="How far back.")] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, for pipes.")] = False,
+) -> None:
+    """Lists how each provider does by region, SKU and image: boots, faults, repairs, support, adjusted price."""
+    from worker.cli.api import person_api
+
+    found = person_api().get("/v1/providers", days=days)
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        (
+            "provider", "region", "sku", "image", "nodes", "boots", "boot time", "faults per 1,000 node-days",
+            "repairs", "support", "price", "adjusted", "certified", "few",
+        ),
+        (_row(row) for row in found["rows"]),
+        "no machine is known yet",
+    )  # fmt: skip
+    for pool, ranked in found["pools"].items():
+        print(f"\npool {pool}, best first:")
+        for n, one in enumerate(ranked, 1):
+            print(f"  {n}. {one['why']}")
+
+
+def _row(row: dict[str, Any]) -> tuple[Any, ...]:
+    boots, more = row["boots"], []
+    more += [f"{row['pending']} pending"] if row["pending"] else []
+    more += [f"{row['refused']} refused"] if row["refused"] else []
+    return (
+        *row["place"],
+        row["nodes"],
+        ", ".join([f"{boots['n']} of {boots['of']}", *more]),
+        _time(row["boot_s"]),
+        ", ".join(f"{kind} {rate:.1f} ({row['faults'][kind]})" for kind, rate in row["per_1000_node_days"].items()),
+        ", ".join(f"{rung} {rate['n']} of {rate['of']}" for rung, rate in row["repairs"].items()),
+        ", ".join(filter(None, (f"{row['answered']} of {row['cases']}", _time(row["answer_s"])))),
+        _money(row["price"]),
+        _money(row["adjusted_price"]),
+        "yes" if row["certified"] else "no",
+        f"only {', '.join(row['few'])}" if row["few"] else "",
+    )
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 600
+        else f"{seconds / 60:.0f} min"
+        if seconds < 36_000
+        else f"{seconds / 3600:.0f} h"
+    )
+
+
+def _money(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
