@@ -184,10 +184,10 @@ class MachineActivities:
 
     def _known(self, request: sig.ActRequest, node: Node) -> dict[str, JsonValue]:
         """What is known about the machine before it is touched, where no drain has asked before."""
+        place: dict[str, JsonValue] = {"place": list(place_of(node))}
         if self._evidence is None or request.verb is Verb.REQUEST:
             return place
         bundle = self._evidence.at_once(request.pre, node)
-        place: dict[str, JsonValue] = {"place": list(place_of(node))}
         return {**place, **bundle.proof()} if bundle else place
 
     # -- parts -------------------------------------------------------------------------------------------------

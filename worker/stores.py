@@ -18,8 +18,8 @@ from activities.storage.leaders import Leaders
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
 from activities.storage.posts import Posts
-from activities.storage.views import Views
 from activities.storage.scorecards import Scorecards
+from activities.storage.views import Views
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class Stores:
     views: Views
     posts: Posts
     certificates: Certificates
-
-
     scorecards: Scorecards
+
+
 def open_stores(url: str) -> Stores:
     """Opens no connection yet. `Stores.database.check()` says whether the schema is at head."""
     database = Database(url)
@@ -62,5 +62,5 @@ def open_stores(url: str) -> Stores:
         views=Views(database),
         posts=Posts(database),
         certificates=Certificates(database),
-    )
         scorecards=Scorecards(database),
+    )
