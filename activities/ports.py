@@ -528,6 +528,8 @@ class Board(Protocol):
 
     system: str
     links: Links
+    tells_owners: bool
+    """Whether owners of jobs play a part in where things are told; nobody reads them otherwise."""
 
     def channel(self, about: About) -> str: ...
 
