@@ -33,6 +33,9 @@ WATCHED = Counter("medevac_watched_total", "Nodes and Events that a watcher had 
 WATCH_LISTS = Counter("medevac_watch_lists_total", "Listings of a watcher by why", ["watcher", "kind", "why"])
 WATCH_HEARD = Gauge("medevac_watch_heard_timestamp_seconds", "When the watched side last answered", ["watcher", "kind"])
 LEADING = Gauge("medevac_leading", "1 while this process is the one that does it", ["name"])
+CHAT = Counter("medevac_chat_messages_total", "Messages posted in a chat or changed there", ["kind", "outcome"])
+CHAT_WAITING = Gauge("medevac_chat_waiting", "Messages that don't say yet what is true (this process)")
+SLACK = Counter("medevac_slack_requests_total", "Requests of Slack by kind and outcome", ["kind", "outcome"])
 UPDATES = Counter("medevac_updates_total", "People's orders to workflows by kind and outcome", ["order", "outcome"])
 
 OPEN_INCIDENTS = Gauge("medevac_open_incidents", "Incidents that have not ended", ["state"])

@@ -28,6 +28,7 @@ from temporalio.worker import Interceptor, Worker, WorkerDeploymentConfig
 from activities import signatures
 from activities.signatures import Queue
 from worker import metrics
+from worker.chat_desk import mirroring
 from worker.connection import connect
 from worker.installation import open_installation
 from worker.liveness import Liveness
@@ -158,6 +159,8 @@ async def run_worker(settings: Settings) -> int:
         asyncio.create_task(liveness.watch(), name="liveness"),
         asyncio.create_task(assembly.sweep.run(), name="sweep"),
     ]
+    if (mirror := mirroring(installation)) is not None:
+        helpers.append(asyncio.create_task(mirror.run(stop), name="chat"))
     stopping = asyncio.create_task(stop.wait())
     log.info("worker %s polls %s", client.identity, ", ".join(Queue))
     await asyncio.wait([*essential, stopping], return_when=asyncio.FIRST_COMPLETED)

@@ -41,6 +41,7 @@ class SlackChat:
         self.api = api
         self.simulated = options.drill
         self.links = options.links
+        self.tells_owners = bool(options.owners) or any(route.teams for route in options.routes)
         self._places: Callable[[str], Place | None] = lambda thread: None
         self._patience_s = patience_s
         self._lock = threading.Lock()

@@ -85,7 +85,7 @@ class Ledger:
     def incident(self, id: str) -> IncidentView | None:
         with self._db.reading() as connection:
             row = connection.execute(sa.select(incidents).where(incidents.c.id == id)).one_or_none()
-            return None if row is None else _view(row)
+            return None if row is None else incident_view(row)
 
     def incidents(
         self,
@@ -104,13 +104,13 @@ class Ledger:
             began = incidents.c.view["workflow_id"].as_string().endswith(f"/{node}", autoescape=True)
             query = query.where(sa.or_(incidents.c.node == node, began))
         with self._db.reading() as connection:
-            return [_view(row) for row in connection.execute(query)]
+            return [incident_view(row) for row in connection.execute(query)]
 
     def overdue(self, now: datetime) -> list[IncidentView]:
         """Open incidents whose step should have ended by now and hasn't: stuck, or their workflow is gone."""
         query = sa.select(incidents).where(incidents.c.open, incidents.c.due_at < now).order_by(incidents.c.due_at)
         with self._db.reading() as connection:
-            return [_view(row) for row in connection.execute(query)]
+            return [incident_view(row) for row in connection.execute(query)]
 
     # -- lines -------------------------------------------------------------------------------------------------
 
@@ -262,6 +262,11 @@ class Ledger:
         with self._db.reading() as connection:
             return seen.since(connection, t, limit)
 
+    def heard_of(self, cluster: str, node: str, t: datetime, limit: int = 20) -> list[SeenEvent]:
+        """What was said of a node since `t`, newest first."""
+        with self._db.reading() as connection:
+            return seen.of_node(connection, cluster, node, t, limit)
+
     def heard_last(self, senders: Iterable[str], t: datetime) -> dict[str, datetime]:
         """When each of these senders was heard last since `t`."""
         with self._db.reading() as connection:
@@ -358,7 +363,7 @@ def _upsert(connection: Connection, view: IncidentView) -> bool:
     return took(connection, statement)
 
 
-def _view(row: sa.Row[tuple[object, ...]]) -> IncidentView:
+def incident_view(row: sa.Row[tuple[object, ...]]) -> IncidentView:
     view = IncidentView.model_validate(row.view)
     went_on = {} if row.state == view.state else {"state": State(row.state), "waiting_for": ""}
     return view.model_copy(update={"step": row.step, "due_at": row.due_at, **went_on})

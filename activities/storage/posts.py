@@ -52,6 +52,22 @@ class Posts:
         with self._db.reading() as connection:
             return {row["key"]: Post(**row) for row in connection.execute(query).mappings()}
 
+    def told_in(self, system: str, key: str) -> list[Post]:
+        """What is told together in the post `key`, over or not."""
+        query = sa.select(t).where(t.c.system == system, t.c.digest == f"in {key}")
+        with self._db.reading() as connection:
+            return [Post(**row) for row in connection.execute(query).mappings()]
+
+    def begun_with(self, system: str, start: str) -> dict[str, Post]:
+        query = sa.select(t).where(t.c.system == system, t.c.key.startswith(start, autoescape=True))
+        with self._db.reading() as connection:
+            return {row["key"]: Post(**row) for row in connection.execute(query).mappings()}
+
+    def drop(self, system: str, key: str) -> None:
+        """One that was begun and surely never sent."""
+        with self._db.transaction() as connection:
+            connection.execute(sa.delete(t).where(t.c.system == system, t.c.key == key, t.c.reference == ""))
+
     def put(self, posts: Iterable[Post]) -> None:
         with self._db.transaction() as connection:
             put(connection, t, [post.model_dump() for post in posts])

@@ -40,6 +40,14 @@ def since(connection: Connection, t: datetime, limit: int) -> list[SeenEvent]:
     ]
 
 
+def of_node(connection: Connection, cluster: str, node: str, t: datetime, limit: int) -> list[SeenEvent]:
+    query = sa.select(events).where(events.c.cluster == cluster, events.c.node == node, events.c.at >= t)
+    found = connection.execute(query.order_by(events.c.at.desc(), events.c.id.desc()).limit(limit))
+    return [
+        SeenEvent(event=HealthEvent.model_validate(r.event), node=r.node, outcome=r.outcome, at=r.at) for r in found
+    ]
+
+
 class Heard(NamedTuple):
     sender: str
     cluster: str | None

@@ -18,6 +18,7 @@ from worker.gateway import (
     page,
     policy,
     providers,
+    slack,
 )
 from worker.gateway.services import Services
 
@@ -32,7 +33,20 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     errors.install(app)
-    for room in (events, dead_letters, incidents, approvals, campaigns, fences, adopt, policy, providers, health, page):
+    for room in (
+        events,
+        dead_letters,
+        incidents,
+        approvals,
+        campaigns,
+        fences,
+        adopt,
+        policy,
+        providers,
+        health,
+        page,
+        slack,
+    ):
         app.include_router(room.router)
     console.install(app, services)
     return app

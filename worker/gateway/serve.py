@@ -19,6 +19,8 @@ from worker.gateway.handshakes import Handshakes
 from worker.gateway.people import People
 from worker.gateway.senders import Senders
 from worker.gateway.services import Services
+from worker.gateway.slack import door
+from worker.gateway.slack_socket import listen
 from worker.gateway.sns import SnsVerifier
 from worker.installation import Installation, open_installation
 from worker.intake.assembly import build
@@ -76,6 +78,8 @@ async def run_gateway(settings: Settings) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     services, drainer = await build_services(settings, open_installation(settings))
     app = create_app(services)
+    app.state.slack = slack = door(services)
+    listening = asyncio.create_task(listen(slack), name="slack") if slack else None
     server = QuietServer(
         uvicorn.Config(
             app,
@@ -103,6 +107,10 @@ async def run_gateway(settings: Settings) -> int:
     draining.cancel()
     with suppress(asyncio.CancelledError):
         await draining
+    if slack is not None and listening is not None:
+        listening.cancel()
+        await asyncio.wait([listening])
+        await slack.settled()
     await services.intake.close()
     services.threads.close()
     if stop.is_set():

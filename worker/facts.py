@@ -1,0 +1,156 @@
+"""What is known about a node when people are asked about it: from the ledger, the guard, the policy and the cluster.
+
+Whatever can't be read in time is left out and named; a question is never held back for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from activities.failures import Bounded, redact
+from activities.ports import Unreadable
+from activities.registry import NotConfigured, Registry
+from activities.storage.ledger import LedgerLine
+from activities.storage.policies import NoPolicy
+from activities.storage.seen import SeenEvent
+from medevac.approvals.approval import ApprovalView
+from medevac.events.event import HealthEvent
+from medevac.fleet.census import Census, domain_key
+from medevac.fleet.guard_state import Lease
+from medevac.fleet.node import Node, Workload
+from medevac.policy.policy import Policy
+from medevac.telling.facts import Budget, Facts, Job
+from worker.stores import Stores
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+READ_S = 2.0
+MOST = 20
+"""Waiters of one question whose nodes are looked at; a card names no more."""
+EVIDENCE = 3
+LOOK_BACK = timedelta(hours=1)
+"""Before the incident opened: what opened it was heard a moment earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """Read once for all waiters of a question."""
+
+    policy: Policy
+    leases: list[Lease]
+
+
+class FactsTaker:
+    def __init__(self, registry: Registry, stores: Stores, bounded: Bounded, census: Callable[[str], Census]) -> None:
+        """`census` may raise `Unreadable`."""
+        self._registry = registry
+        self._stores = stores
+        self._bounded = bounded
+        self._census = census
+
+    def of(self, view: ApprovalView, now: datetime) -> dict[str, Facts]:
+        """By incident. Raises `Unreadable` only where the ledger itself can't be read."""
+        try:
+            around = _Now(self._stores.policies.active().policy, self._stores.guard.leases())
+        except NoPolicy as error:
+            raise Unreadable(str(error)) from error
+        return {waiter.incident: self._one(waiter.incident, around, now) for waiter in view.waiters[:MOST]}
+
+    def teams(self, cluster: str, node: str) -> tuple[Job, ...]:
+        """Whose jobs are on the node. Raises `Unreadable`."""
+        try:
+            work = self._bounded.call(READ_S, self._registry.cluster(cluster).workloads, node)
+        except NotConfigured:
+            return ()
+        return tuple(_job(one) for one in work)
+
+    def _one(self, incident: str, around: _Now, now: datetime) -> Facts:
+        view = self._stores.ledger.incident(incident)
+        if view is None:  # a campaign asks for itself
+            return Facts(cluster="", node="")
+        lines = self._stores.ledger.lines(incident)
+        since = view.opened_at - LOOK_BACK
+        heard = self._stores.ledger.heard_of(view.cluster, view.node, since)
+        unread: list[str] = []
+
+        def read(what: str, call: Callable[[], T], otherwise: T) -> T:
+            try:
+                return self._bounded.call(READ_S, call)
+            except (Unreadable, NotConfigured) as error:
+                unread.append(f"{what}: {redact(str(error), 200)}")
+            except Exception as error:
+                log.warning("%s of %s can't be read", what, view.node, exc_info=True)
+                unread.append(f"{what}: {type(error).__name__}")
+            return otherwise
+
+        found = read("the node", lambda: self._registry.cluster(view.cluster).node(view.node), None)
+        work = read("its jobs", lambda: self._registry.cluster(view.cluster).workloads(view.node), list[Workload]())
+        census = read("the cluster's size", lambda: self._census(view.cluster), None)
+        node = around.policy.place(found) if found else None
+        history = self._stores.ledger.history(incident, view.cluster, view.node, view.machine_id, now)
+        tried = sum(1 for one in history.attempts if one.rung == view.rung)
+        machine = node.machine if node else None
+        return Facts(
+            cluster=view.cluster,
+            node=view.node,
+            rack=node.topology.get("rack", "") if node else "",
+            pool=view.pool or (node.pool if node else None) or "",
+            provider=machine.provider if machine else "",
+            machine_id=view.machine_id or (machine.id if machine else ""),
+            serial=(machine.serial or "") if machine else "",
+            fault=view.fault or "",
+            fault_class=str(view.fault_class or ""),
+            entities=_entities(heard, view.fault),
+            first_seen=view.opened_at,
+            evidence=_evidence(heard, lines),
+            jobs=tuple(_job(one) for one in work),
+            rung=view.rung or "",
+            attempt=tried + 1 if view.rung else 0,
+            of=max(around.policy.attempts.same_rung, tried + 1),
+            budgets=_budgets(around, node, census),
+            spares=census.spares.get(domain_key("pool", node.domains["pool"])) if census and node else None,
+            past=tuple(
+                f"{one.opened_at:%Y-%m-%d} {one.fault}: {one.end or 'open'}" for one in reversed(history.incidents)
+            ),
+            unreadable="; ".join(unread),
+        )
+
+
+def _budgets(around: _Now, node: Node | None, census: Census | None) -> tuple[Budget, ...]:
+    if node is None or census is None:
+        return ()
+    made = []
+    domains = around.policy.domains(node)
+    for kind, share in around.policy.limits.at_once.items():
+        if kind not in domains:
+            continue
+        key = domain_key(kind, domains[kind])
+        used = {lease.unit for lease in around.leases if lease.domains.get(kind) in (key, domains[kind])}
+        out = len(census.out.get(key, ()))
+        made.append(Budget(domain=f"{kind} {domains[kind]}", used=len(used), limit=share.of(census.size(key)), out=out))
+    return tuple(made)
+
+
+def _job(work: Workload) -> Job:
+    return Job(name=work.name, owner=work.owner, gpus=work.gpus)
+
+
+def _evidence(heard: Iterable[SeenEvent], lines: Iterable[LedgerLine]) -> tuple[str, ...]:
+    """What was said of it; where nobody is on record, what the incident noted."""
+    said = [f"{one.at:%m-%d %H:%M:%S} UTC {one.event.source}: {_short(one.event)}" for one in heard]
+    noted = [f"{line.at:%m-%d %H:%M:%S} UTC {line.text[:160]}" for line in lines if line.kind == "event"]
+    return tuple(said[:EVIDENCE] or noted[: -EVIDENCE - 1 : -1])
+
+
+def _short(event: HealthEvent) -> str:
+    return (event.summary or event.fault or str(event.kind))[:140]
+
+
+def _entities(heard: Iterable[SeenEvent], fault: str | None) -> tuple[str, ...]:
+    named = (entity for one in heard if one.event.fault == fault for entity in one.event.entities)
+    return tuple(dict.fromkeys(named))[:8]
