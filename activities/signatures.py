@@ -18,6 +18,7 @@ from activities.ports import Mark as Mark
 from activities.ports import Verb as Verb
 from medevac.approvals.approval import ApprovalRequest, ApprovalResult, ApprovalView
 from medevac.campaigns.progress import CampaignState
+from medevac.cases.case import CaseState, Saying
 from medevac.faults.classes import Covers, FaultClass
 from medevac.faults.faultset import FaultSet
 from medevac.fleet.lease import Ask, Granted, LeaseRef, LeaseRequest
@@ -249,6 +250,43 @@ class CampaignStepped(Model):
     look_again_s: float
 
 
+CASE = "case"
+"""Workflow type and id prefix of cases."""
+
+
+def case_workflow_id(system: str, case: str) -> str:
+    return f"{CASE}/{system}/{case}"
+
+
+class CaseInput(Model):
+    id: str
+    system: str
+    timing: Timing = PRODUCTION
+    n: int = 0
+    """Steps made by earlier runs."""
+    told: int = 0
+    """Number of the newest saying that people have heard."""
+    asked: str = ""
+    """The approval that was asked for."""
+
+
+class CaseStepRequest(Model):
+    case: str
+    n: int
+    told: int = 0
+    decided: bool | None = None
+    """People's answer, once there is one."""
+    reason: str = ""
+
+
+class CaseStepped(Model):
+    state: CaseState
+    look_again_s: float
+    sayings: tuple[Saying, ...] = ()
+    ask: ApprovalRequest | None = None
+    """To be asked once; the answer comes with a later step."""
+
+
 # -- the table -------------------------------------------------------------------------------------------------
 
 
@@ -314,9 +352,11 @@ NOTIFY = Activity("notify", NotifyRequest, StepResult, queue=Queue.CHAT)
 ASK = Activity("ask", AskRequest, StepResult)
 RECORD = Activity("record", RecordRequest, Recorded)
 CAMPAIGN_STEP = Activity("campaign_step", CampaignStepRequest, CampaignStepped, Shape.STEADY)
+CASE_STEP = Activity("case_step", CaseStepRequest, CaseStepped, Shape.STEADY)
 
 ALL: tuple[Activity[Any, Any], ...] = (
     PLAN, MARK, LIFT, ACQUIRE, RELEASE, EVACUATE, ACT, PROVE, VERIFY, TICKET, NOTIFY, ASK, RECORD, CAMPAIGN_STEP,
+    CASE_STEP,
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from activities.approved import Approved
 from activities.asking import AskActivities
 from activities.campaign_world import CampaignWorld
 from activities.campaigning import CampaignActivities, Report
+from activities.casework import CaseActivities, Confirm
 from activities.census import CensusTaker
 from activities.evacuation import EvacuationActivities
 from activities.evidence import Evidence
@@ -32,9 +33,11 @@ from activities.precondition import Look
 from activities.recording import RecordingActivities
 from activities.registry import Registry
 from activities.signatures import TIMINGS
-from activities.ticketing import TicketActivities
+from activities.ticketing import Follow, TicketActivities
 from activities.verification import VerificationActivities
+from medevac.cases.case import Case
 from medevac.events.event import HealthEvent
+from medevac.incident import IncidentView
 from worker.engine import TemporalEngine
 from worker.installation import Installation
 from worker.meanwhile import Meanwhile
@@ -47,9 +50,14 @@ from worker.threads import Threads
 from worker.vote_keys import public_keys
 from workflows.approval import ApprovalWorkflow
 from workflows.campaign import CampaignWorkflow
+from workflows.case import CaseWorkflow
+from workflows.messages import By
 from workflows.node import NodeWorkflow
 
-WORKFLOWS: tuple[type, ...] = (NodeWorkflow, ApprovalWorkflow, CampaignWorkflow)
+WORKFLOWS: tuple[type, ...] = (NodeWorkflow, ApprovalWorkflow, CampaignWorkflow, CaseWorkflow)
+CALL_S = 2.0
+"""The start of a case must fit into the step that asks for it."""
+UPDATE_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +86,27 @@ def assemble(settings: Settings, installation: Installation, client: Client) -> 
             2 * settings.signal_timeout_s
         )
 
+    def follow(case: Case) -> None:
+        asyncio.run_coroutine_threadsafe(engine.follow_case(case.system, case.id), loop).result(CALL_S)
+
+    def confirm(view: IncidentView, who: str, why: str, token: str) -> None:
+        told = engine.tell(
+            view.workflow_id, "confirm_repaired", By(incident=view.id, who=who, reason=why), f"confirm_repaired:{token}"
+        )
+        asyncio.run_coroutine_threadsafe(told, loop).result(UPDATE_S)
+
     return Assembly(
         implementations=implementations(
-            registry, stores, client, loop, bounded, folding, public_keys(installation.config), report
+            registry,
+            stores,
+            client,
+            loop,
+            bounded,
+            folding,
+            public_keys(installation.config),
+            report,
+            follow,
+            confirm,
         ),
         interceptors=[LedgerInterceptor(stores.ledger, bounded)],
         sweep=Sweep(
@@ -108,6 +134,8 @@ def implementations(
     folding: Folding,
     vote_keys: Sequence[str],
     report: Report,
+    follow: Follow,
+    confirm: Confirm,
 ) -> list[Callable[..., Any]]:
     """Every activity, bound to what it acts on."""
     look = Look(
@@ -123,7 +151,8 @@ def implementations(
         EvacuationActivities(registry, look, policies=stores.policies, evidence=evidence),
         MachineActivities(registry, look, stores.intents, stores.ledger, evidence=evidence),
         VerificationActivities(registry),
-        TicketActivities(registry, once),
+        TicketActivities(registry, stores.ledger, stores.cases, stores.policies, follow),
+        CaseActivities(registry, stores.ledger, stores.cases, stores.policies, once, confirm),
         MessageActivities(registry, once, folding),
         AskActivities(stores.ledger, client, loop, vote_keys),
         RecordingActivities(stores.ledger),

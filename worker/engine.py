@@ -16,7 +16,7 @@ from temporalio.client import (
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.signatures import Queue, Timing
+from activities.signatures import CASE, CaseInput, Queue, Timing, case_workflow_id
 from medevac.approvals.approval import ApprovalRequest, Vote
 from medevac.events.event import HealthEvent
 from medevac.model import Model
@@ -68,6 +68,10 @@ class Engine(Protocol):
 
     async def start_campaign(self, campaign: str, question: ApprovalRequest) -> None:
         """Started twice it is one. Raises `Unavailable`."""
+        ...
+
+    async def follow_case(self, system: str, case: str) -> None:
+        """Starts the case's workflow, or wakes it. Raises `Unavailable`."""
         ...
 
     async def wake(self, workflow_id: str) -> None:
@@ -134,6 +138,21 @@ class TemporalEngine:
                 task_queue=Queue.MAIN,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 static_summary=question.title,
+                rpc_timeout=self._signal_timeout,
+            )
+        except (RPCError, TimeoutError, RuntimeError) as error:
+            raise Unavailable(_short(error)) from error
+
+    async def follow_case(self, system: str, case: str) -> None:
+        try:
+            await self._client.start_workflow(
+                CASE,
+                CaseInput(id=case, system=system, timing=self._timing),
+                id=case_workflow_id(system, case),
+                task_queue=Queue.MAIN,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                start_signal="wake",
+                static_summary=case,
                 rpc_timeout=self._signal_timeout,
             )
         except (RPCError, TimeoutError, RuntimeError) as error:

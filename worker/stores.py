@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from activities.guard.store import GuardStore
 from activities.storage.campaigns import Campaigns
+from activities.storage.cases import Cases
 from activities.storage.certificates import Certificates
 from activities.storage.database import Database
 from activities.storage.dead_letters import DeadLetters
@@ -36,6 +37,7 @@ class Stores:
     leaders: Leaders
     guard: GuardStore
     campaigns: Campaigns
+    cases: Cases
     views: Views
     posts: Posts
     certificates: Certificates
@@ -59,6 +61,7 @@ def open_stores(url: str) -> Stores:
         leaders=Leaders(database),
         guard=GuardStore(database, policies),
         campaigns=Campaigns(database),
+        cases=Cases(database),
         views=Views(database),
         posts=Posts(database),
         certificates=Certificates(database),

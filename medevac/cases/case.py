@@ -64,10 +64,11 @@ class Subject(Model):
     fault: str = ""
     was: Known
     """As it was when the case was opened."""
-    told: bool = True
-    """It stands in the ticket; False for one that was linked later and isn't reported yet."""
     asked_for: str = ""
     """Machine and boot that its incident was asked to verify; each is asked for once."""
+    asked_at: datetime | None = None
+    failed_for: str = ""
+    """Machine and boot of which the ticket was told that the check fails."""
     proof: str = ""
     """Why nothing is left to do about it; empty while something is."""
 

@@ -12,6 +12,14 @@ from medevac.incident import End, State
 from medevac.model import Model
 
 TROUBLE_IS_TOLD = timedelta(hours=1)
+VERIFIES_WITHIN = timedelta(minutes=10)
+"""An incident that was asked to verify, and waits for people again after this, has seen its check fail."""
+NEWS_PACE = timedelta(minutes=10)
+"""Between two comments of a case that gathers many machines."""
+ALSO = "Also affected:"
+STILL_BAD = "We have checked the machine as it is now, and the fault is still there."
+GOOD = "A check of ours has passed, the fault is gone. Thank you; please close this ticket."
+MOST_AT_ONCE = 6_000
 WAITS_FOR_THE_MACHINE = frozenset({State.HANDED_OVER, State.HELD, State.OBSERVED})
 """Incident states in which what happens to the machine isn't our own doing."""
 
@@ -47,15 +55,16 @@ class Confirm(Model):
 
 
 def link(case: Case, subject: Subject, line: str, now: datetime) -> Case:
-    """One more incident of the same matter. Linked twice it is linked once; the ticket is told of it."""
+    """One more incident of the same matter. Linked twice it is linked once; the ticket is told `line` of it."""
     if subject.incident in case.incidents:
         return case
-    unsent = case.ticket is None
     linked = case.model_copy(update={"subjects": (*case.subjects, subject), "updated_at": now})
-    if unsent:
-        body = f"{case.letter.body}\n- {line}" if case.summary else f"{case.letter.body}\n\nAlso: {line}"
-        return linked.model_copy(update={"letter": case.letter.model_copy(update={"body": body[:8_000]})})
-    return linked.commenting(f"Also affected: {line}")
+    last = case.comments[-1] if case.comments else None
+    if last and last.text.startswith(ALSO) and len(last.text) < MOST_AT_ONCE:
+        # Of a storm the ticket gets one comment, not one a machine.
+        longer = last.model_copy(update={"text": f"{last.text}\n- {line}"})
+        return linked.model_copy(update={"comments": (*case.comments[:-1], longer)})
+    return linked.commenting(f"{ALSO}\n- {line}")
 
 
 def decided(case: Case, yes: bool, why: str, now: datetime) -> Case:
@@ -159,8 +168,8 @@ def chase(case: Case, patience: Patience, can_comment: bool, now: datetime) -> C
         return case
     if can_comment and case.chased < patience.chases:
         since = max(words)
-        asked = case.model_copy(update={"chased": case.chased + 1, "last_word_at": now, "updated_at": now})
-        return asked.commenting(f"Is there any news? We have heard nothing since {since:%Y-%m-%d}; the fault stands.")
+        again = case.model_copy(update={"chased": case.chased + 1, "updated_at": now})
+        return again.commenting(f"Is there any news? We have heard nothing since {since:%Y-%m-%d}; the fault stands.")
     if case.gave_up_chasing:
         return case
     quiet = case.model_copy(update={"gave_up_chasing": True, "updated_at": now})
@@ -173,7 +182,8 @@ def chase(case: Case, patience: Patience, can_comment: bool, now: datetime) -> C
 def look(case: Case, seen: Callable[[Subject], Seen | None], now: datetime) -> tuple[Case, list[Confirm]]:
     """Facts about every machine of it. None = can't be read now, nothing is concluded."""
     confirms: list[Confirm] = []
-    subjects = []
+    subjects: list[Subject] = []
+    news = False
     claimed = case.over_there or any(heard.proposal.claims_done for heard in case.heard)
     for subject in case.subjects:
         found = None if subject.proof else seen(subject)
@@ -182,13 +192,34 @@ def look(case: Case, seen: Callable[[Subject], Seen | None], now: datetime) -> t
             continue
         proof = _proof(subject, found)
         confirm = None if proof else _confirm(subject, found, claimed)
+        changes: dict[str, object] = {"proof": proof}
         if confirm:
             confirms.append(confirm)
-        subjects.append(subject.model_copy(update={"proof": proof, **({"asked_for": confirm.key} if confirm else {})}))
+        elif not proof and _still_bad(subject, found, now):
+            changes["failed_for"] = subject.asked_for
+            news = True
+        subjects.append(subject.model_copy(update=changes))
     changed = tuple(subjects)
-    return case if changed == case.subjects else case.model_copy(
-        update={"subjects": changed, "updated_at": now}
-    ), confirms
+    if changed != case.subjects:
+        case = case.model_copy(update={"subjects": changed, "updated_at": now})
+    return (case.commenting(STILL_BAD) if news else case), confirms
+
+
+def asked(case: Case, confirm: Confirm, now: datetime) -> Case:
+    """The incident has been asked to verify; what it says of it comes with its end."""
+    subjects = tuple(
+        one.model_copy(update={"asked_for": confirm.key, "asked_at": now}) if one.incident == confirm.incident else one
+        for one in case.subjects
+    )
+    return case.model_copy(update={"subjects": subjects, "updated_at": now}).saying(
+        f"{case.id}: {confirm.why}; {confirm.incident} checks it before it returns"
+    )
+
+
+def _still_bad(subject: Subject, seen: Seen, now: datetime) -> bool:
+    waits = seen.end is None and seen.incident_state is State.HANDED_OVER
+    asked_long_ago = subject.asked_at is not None and now - subject.asked_at >= VERIFIES_WITHIN
+    return waits and asked_long_ago and subject.asked_for != subject.failed_for
 
 
 def _proof(subject: Subject, seen: Seen) -> str:
@@ -221,7 +252,30 @@ def settle(case: Case, now: datetime) -> Case:
     """Every machine is proved: the ticket is closed with the proof."""
     if case.state is not CaseState.WAITING or not case.settled:
         return case
-    return case.model_copy(update={"state": CaseState.CLOSING, "why": last_words(case), "updated_at": now})
+    closing = case.model_copy(update={"state": CaseState.CLOSING, "why": last_words(case), "updated_at": now})
+    return closing if case.over_there else closing.commenting(GOOD)
+
+
+def due(case: Case, now: datetime) -> bool:
+    """Whether comments may go out now."""
+    paced = case.summary and case.last_word_at is not None and case.state is CaseState.WAITING
+    return not (paced and case.last_word_at and now - case.last_word_at < NEWS_PACE)
+
+
+def commented(case: Case, n: int, now: datetime) -> Case:
+    left = tuple(one for one in case.comments if one.n != n)
+    return case.model_copy(update={"comments": left, "last_word_at": now, "updated_at": now})
+
+
+def uncommented(case: Case, n: int, why: str, now: datetime) -> Case:
+    """It can't be told the other side; a person is told instead."""
+    lost = next((one.text for one in case.comments if one.n == n), "")
+    return commented(case, n, now).saying(f"{case.id}: the ticket was not told “{lost[:200]}”: {why}", page=True)
+
+
+def heard_out(case: Case, told: int) -> Case:
+    """Without the sayings that people have heard."""
+    return case.model_copy(update={"sayings": tuple(one for one in case.sayings if one.n > told)})
 
 
 def last_words(case: Case) -> str:

@@ -47,6 +47,10 @@ SETTINGS = {
     "repeat": UP,
     "quiet": NEVER,
     "evidence": UP,  # by their names' order: from required to wanted
+    "tickets.patience": NEVER,
+    "tickets.chases": NEVER,
+    "tickets.per_hour": UP,
+    "tickets.look_every": NEVER,
     "limits.fleet_nodes": UP,
     "limits.fleet_percent": UP,
     "limits.fleet_window_s": DOWN,

@@ -65,6 +65,19 @@ class Checkpoint(Model):
     """The job saves at least this often; at most so much is lost."""
 
 
+class TicketCare(Model):
+    """How cases with providers are kept up."""
+
+    patience: Annotated[Duration, Field(gt=0)] = 86_400.0
+    """Silence of the provider after which it is asked again."""
+    chases: int = Field(default=3, ge=0, le=20)
+    """How often it is asked again before a person is called."""
+    per_hour: int = Field(default=5, ge=1, le=5)
+    """New cases of one provider; what comes beyond is gathered in one, and a person is called."""
+    look_every: Annotated[Duration, Field(gt=0)] = 900.0
+    """How often replies and machines are looked at."""
+
+
 class Audiences(Model):
     """Chat rooms by what is said there. A rule's `notify` may name one of `others`."""
 
@@ -105,6 +118,7 @@ class Policy(Model):
     quiet: Annotated[Duration, Field(gt=0)] = 86_400.0
     """An observed fault that nobody repeats for this long is closed."""
     checkpoints: tuple[Checkpoint, ...] = ()
+    tickets: TicketCare = TicketCare()
     audiences: Audiences = Audiences()
     evidence: Literal["wanted", "required"] = "wanted"
     """What is known about a machine is kept before anything irreversible. `required`: where it can't be had, wait."""

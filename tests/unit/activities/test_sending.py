@@ -1,4 +1,4 @@
-"""Tickets and messages take no token: one for a key, whatever dies, and never a second one in doubt."""
+"""What takes no token: one for a key, whatever dies, and never a second one in doubt."""
 
 from __future__ import annotations
 
@@ -7,21 +7,15 @@ from temporalio.exceptions import ApplicationError
 
 from activities import signatures as sig
 from activities.folding import Folding
+from activities.intended import Rejected
 from activities.messaging import MessageActivities
 from activities.ports import NotSent, Unreadable
-from activities.ticketing import TicketActivities
-from medevac.incident import Line, Outcome, StepKey
+from medevac.incident import Outcome, StepKey
 from simulation.hazards import Effect, Manner, Read
 from tests.unit.activities.house import INCIDENT, House, environment, run
 
 KEY = StepKey(incident=INCIDENT, step="ticket")
-TICKET = sig.TicketRequest(key=KEY, provider="skyline", title="xid/79 on i-1", body="tried: reboot")
 MESSAGE = sig.NotifyRequest(key=StepKey(incident=INCIDENT, step="notify"), thread=INCIDENT, text="xid/79 → reboot")
-
-
-@pytest.fixture
-def tickets(house: House) -> TicketActivities:
-    return TicketActivities(house.registry, house.once)
 
 
 @pytest.fixture
@@ -33,87 +27,74 @@ def sent(house: House, effect: Effect) -> int:
     return sum(e.applied for e in house.world.effects(verb=effect))
 
 
-def test_a_ticket_is_opened_once_and_found_again(house: House, tickets: TicketActivities) -> None:
-    first, again = run(tickets.ticket, TICKET), run(tickets.ticket, TICKET, attempt=2)
-    assert (first.outcome, again.outcome) == (Outcome.DONE, Outcome.ALREADY)
-    assert first.proof["ticket"] == again.proof["ticket"]
+def send(house: House, at: str = "ticket") -> bool:
+    """A ticket, by itself. Whether this call sent it."""
+    tickets = house.parts.tickets
+
+    def once(_: object) -> bool:
+        key = KEY.model_copy(update={"step": at})
+        name = str(key)
+        _ref, new = house.once.send(
+            key, "ticket", find=lambda: tickets.find(name), send=lambda: tickets.open(name, "t", "b", "skyline")
+        )
+        return new
+
+    return bool(environment(whole_s=60).run(once, None))
+
+
+def test_what_is_sent_once_is_found_again(house: House) -> None:
+    assert (send(house), send(house)) == (True, False)
     assert sent(house, Effect.TICKET) == 1
 
 
-def test_one_that_was_sent_though_nobody_heard_is_found(house: House, tickets: TicketActivities) -> None:
+def test_one_that_was_sent_though_nobody_heard_is_found(house: House) -> None:
     house.world.script(Effect.TICKET, Manner.TIMEOUT_AFTER)
-    assert run(tickets.ticket, TICKET).outcome is Outcome.DONE
+    assert send(house)
     assert sent(house, Effect.TICKET) == 1
 
 
-def test_one_that_is_in_doubt_is_searched_for_and_never_sent_again(house: House, tickets: TicketActivities) -> None:
+def test_one_that_is_in_doubt_is_searched_for_and_never_sent_again(house: House) -> None:
     house.world.script(Effect.TICKET, Manner.TIMEOUT_BEFORE)
     with pytest.raises(ApplicationError) as caught:
-        run(tickets.ticket, TICKET)
+        send(house)
     assert caught.value.type == "Unclear"
     with pytest.raises(ApplicationError, match="looking again"):
-        run(tickets.ticket, TICKET, attempt=2)
+        send(house)
     assert sent(house, Effect.TICKET) == 0
     assert len(house.world.effects(verb=Effect.TICKET)) == 1
 
 
-def test_the_search_ends_with_the_steps_time(house: House, tickets: TicketActivities) -> None:
-    # Killed between intent and call, 50 of 60 seconds ago.
-    old = environment(whole_s=60, ago_s=50)
-    house.ledger.add_lines([Line(key=KEY, at=old.info.scheduled_time, kind="intent", text="ticket: try 1")])
-    result = old.run(tickets.ticket, TICKET)
-    assert result.outcome is Outcome.TIMED_OUT
-    assert "not sent again" in result.reason
-    assert house.world.effects(verb=Effect.TICKET) == []
-
-
-def test_surely_not_sent_is_sent_later_and_refused_is_said(house: House, tickets: TicketActivities) -> None:
-    env = environment()
+def test_surely_not_sent_is_sent_later_and_refused_is_said(house: House) -> None:
     house.world.script(Effect.TICKET, Manner.THROTTLE, times=2)
     for _ in range(2):
         with pytest.raises(ApplicationError) as caught:
-            env.run(tickets.ticket, TICKET)
+            send(house)
         assert caught.value.type == "NotSent"
-    assert env.run(tickets.ticket, TICKET).outcome is Outcome.DONE
+    assert send(house)
     house.world.script(Effect.TICKET, Manner.REFUSE)
-    other = TICKET.model_copy(update={"key": KEY.model_copy(update={"n": 2})})
-    assert env.run(tickets.ticket, other).outcome is Outcome.FAILED
+    with pytest.raises(Rejected):
+        send(house, "another")
     assert sent(house, Effect.TICKET) == 1
 
 
-def test_no_ticket_system_and_an_unreadable_one(house: House, tickets: TicketActivities) -> None:
-    elsewhere = TICKET.model_copy(update={"provider": "nowhere"})
-    result = run(tickets.ticket, elsewhere)
-    assert result.outcome is Outcome.FAILED
-    assert "nowhere" in result.reason
+def test_where_it_cannot_be_searched_or_intended_nothing_is_sent(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     house.world.script(Read.TICKETS, Manner.UNREADABLE)
     with pytest.raises(ApplicationError, match="can't be read"):
-        run(tickets.ticket, TICKET)
-    assert house.world.effects(verb=Effect.TICKET) == []
+        send(house)
 
-
-def test_a_ticket_waits_for_its_intent(
-    house: House, tickets: TicketActivities, monkeypatch: pytest.MonkeyPatch
-) -> None:
     def dead(*_: object) -> None:
         raise Unreadable("disk is gone")
 
     monkeypatch.setattr(house.ledger, "add_lines", dead)
     with pytest.raises(ApplicationError, match="the ledger can't be read"):
-        run(tickets.ticket, TICKET)
+        send(house)
     assert house.world.effects(verb=Effect.TICKET) == []
 
 
-def test_secrets_stay_out_of_tickets_and_chat(
-    house: House, tickets: TicketActivities, messages: MessageActivities
-) -> None:
+def test_secrets_stay_out_of_chat(house: House, messages: MessageActivities) -> None:
     secret = "login failed: password=hunter2 at https://bot:hunter2@bmc/"
-    run(tickets.ticket, TICKET.model_copy(update={"title": secret, "body": secret}))
     run(messages.notify, MESSAGE.model_copy(update={"text": secret}))
-    with house.world.read() as moment:
-        row = moment.one("SELECT title, body FROM tickets")
-    assert row is not None
-    assert "hunter2" not in row["title"] + row["body"] + house.world.messages()[0]
+    assert "hunter2" not in house.world.messages()[0]
     assert "login failed" in house.world.messages()[0]
 
 

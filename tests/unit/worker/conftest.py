@@ -98,6 +98,10 @@ class StubEngine:
         self._answer()
         self.campaigns.append(question)
 
+    async def follow_case(self, system: str, case: str) -> None:
+        self._answer()
+        self.woken.append(f"case/{system}/{case}")
+
     async def wake(self, workflow_id: str) -> None:
         self._answer()
         self.woken.append(workflow_id)

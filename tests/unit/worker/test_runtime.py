@@ -42,7 +42,16 @@ async def test_every_signature_has_its_implementation(registry: Registry, stores
     client = cast(Client, object())
     folding = Folding(stores.ledger, bounded)
     found = implementations(
-        registry, stores, client, asyncio.get_running_loop(), bounded, folding, KEYS, report=lambda *_: None
+        registry,
+        stores,
+        client,
+        asyncio.get_running_loop(),
+        bounded,
+        folding,
+        KEYS,
+        report=lambda *_: None,
+        follow=lambda _: None,
+        confirm=lambda *_: None,
     )
     bounded.close()
     queues = by_queue(found)

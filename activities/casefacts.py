@@ -1,0 +1,112 @@
+"""All that is known of an incident's machine, for a case: from the ledger, the cluster and the inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from activities.failures import redact
+from activities.ports import Unreadable
+from activities.registry import NotConfigured, Registry
+from activities.storage.ledger import Ledger
+from medevac.cases.case import Known, Subject
+from medevac.cases.letter import Facts
+from medevac.fleet.node import Node
+from medevac.incident import IncidentView, Line
+
+MOST_LINES = 40
+WORDS = {
+    "mark": "taken out of service",
+    "evacuate": "emptied of work",
+    "verify": "checked",
+    "lift": "given back",
+}
+"""Of steps, as an outsider may read them. Texts of the ledger itself may name jobs and people."""
+
+
+class CaseFacts:
+    def __init__(self, registry: Registry, ledger: Ledger) -> None:
+        self._registry = registry
+        self._ledger = ledger
+
+    def of(self, incident: str, provider: str, reasons: Iterable[str] = ()) -> tuple[Facts, Subject]:
+        """Raises `Unreadable` where the ledger can't be read; a node that can't be leaves its facts out."""
+        view = self._ledger.incident(incident)
+        if view is None:
+            raise Unreadable(f"incident {incident} isn't in the ledger yet")
+        lines = self._ledger.lines(incident)
+        node = self.node(view.cluster, view.node)
+        known = self.known(node) if node else Known(machine_id=view.machine_id or "")
+        record = self._registry.inventory.join(node).record if node else None
+        contract = ""
+        if record and (record.support or record.warranty):
+            until = f"warranty until {record.warranty}" if record.warranty else ""
+            contract = ", ".join(filter(None, (record.support, until)))
+        facts = Facts(
+            machine_id=known.machine_id or view.machine_id or "",
+            serial=known.serial or "",
+            parts=tuple(f"GPU {serial}" for serial in record.gpus) if record else (),
+            sku=(node.sku or "") if node else "",
+            fault=view.fault or "",
+            first_seen=view.opened_at,
+            timeline=_timeline(lines),
+            attempts=_attempts(lines),
+            reasons=tuple(redact(reason, 500) for reason in reasons),
+            evidence=_evidence(lines),
+            node=f"{view.cluster}/{view.node}",
+            rack=node.topology.get("rack", "") if node else "",
+            contract=contract,
+        )
+        subject = Subject(incident=incident, cluster=view.cluster, node=view.node, fault=view.fault or "", was=known)
+        return facts, subject
+
+    def node(self, cluster: str, node: str) -> Node | None:
+        """None where it is gone or can't be read."""
+        try:
+            return self._registry.cluster(cluster).node(node)
+        except (Unreadable, NotConfigured):
+            return None
+
+    def known(self, node: Node) -> Known:
+        machine = node.machine
+        record = self._registry.inventory.join(node).record
+        serial = machine.serial or (record.serial if record else "") or None
+        return Known(machine_id=machine.id, serial=serial, boot_id=machine.boot_id)
+
+    def view(self, incident: str) -> IncidentView | None:
+        return self._ledger.incident(incident)
+
+
+def _timeline(lines: Sequence[Line]) -> tuple[str, ...]:
+    said = []
+    for line in lines:
+        words = WORDS.get(str(line.data.get("step", ""))) if line.kind == "step" else None
+        if words:
+            said.append(f"{line.at:%Y-%m-%d %H:%M} UTC {words}: {_outcome(line)}")
+    return tuple(said[-MOST_LINES:])
+
+
+def _attempts(lines: Sequence[Line]) -> tuple[str, ...]:
+    said = []
+    for line in lines:
+        if line.kind == "step" and line.key.step.startswith("act-"):
+            verb = line.key.step.removeprefix("act-").replace("_", " ")
+            said.append(f"{line.at:%Y-%m-%d %H:%M} UTC {verb}: {_outcome(line)}")
+    return tuple(said[-MOST_LINES:])
+
+
+def _outcome(line: Line) -> str:
+    result = line.data.get("result")
+    return str(result.get("outcome", "")) if isinstance(result, dict) else ""
+
+
+def _evidence(lines: Sequence[Line]) -> tuple[str, ...]:
+    found: list[str] = []
+    for line in lines:
+        result = line.data.get("result")
+        proof = result.get("proof") if isinstance(result, dict) else None
+        evidence = proof.get("evidence") if isinstance(proof, dict) else None
+        pieces = evidence.get("pieces") if isinstance(evidence, dict) else None
+        for piece in pieces if isinstance(pieces, list) else ():
+            if isinstance(piece, dict) and piece.get("url"):
+                found.append(str(piece["url"]))
+    return tuple(dict.fromkeys(found))[:MOST_LINES]

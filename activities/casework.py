@@ -1,0 +1,342 @@
+"""One step of a case: the ticket opened, replies taken in, the machine looked at, the other side told, or chased.
+
+What it knows stands in the ledger and is written before it is done; made again after a death, it goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities import signatures as sig
+from activities.casefacts import CaseFacts
+from activities.clock import Clock, utcnow
+from activities.failures import redact, unreadable
+from activities.intended import Lost, Rejected, SendOnce
+from activities.ports import HasThread, NotSent, Said, Thread, TicketRef, Tickets, Unclear, Unreadable
+from activities.registry import NotConfigured, Registry
+from activities.storage.cases import BadPart, Cases
+from activities.storage.ledger import Ledger
+from activities.storage.policies import Policies
+from medevac.approvals.approval import ApprovalRequest, Waiter
+from medevac.cases import course, replies
+from medevac.cases.case import Case, CaseState, Heard, Subject, Ticket
+from medevac.incident import IncidentView, StepKey
+from medevac.model import digest
+from medevac.policy.policy import Policy
+
+MOST_TEXT = 4_000
+"""Of a reply, as it is kept."""
+SOON_S = 30.0
+LATE_S = 900.0
+Confirm = Callable[[IncidentView, str, str, str], None]
+"""Asks an incident to verify its machine: view, by whom, why, and a token that makes it once. Raises any error."""
+
+
+class CaseActivities:
+    def __init__(
+        self,
+        registry: Registry,
+        ledger: Ledger,
+        cases: Cases,
+        policies: Policies,
+        once: SendOnce,
+        confirm: Confirm,
+        clock: Clock = utcnow,
+    ) -> None:
+        self._registry = registry
+        self._facts = CaseFacts(registry, ledger)
+        self._cases = cases
+        self._policies = policies
+        self._once = once
+        self._confirm = confirm
+        self._clock = clock
+
+    @activity.defn(name=sig.CASE_STEP.name, no_thread_cancel_exception=True)
+    def step(self, request: sig.CaseStepRequest) -> sig.CaseStepped:
+        """Retried while the ledger can't be read. A ticket system that can't be reached is looked at again later."""
+        try:
+            case = self._change(request.case, partial(course.heard_out, told=request.told))
+            policy = self._policies.active()
+            if request.decided is not None:
+                case = self._change(
+                    case.id, lambda c: course.decided(c, bool(request.decided), request.reason, self._clock())
+                )
+            ask: ApprovalRequest | None = None
+            if case.state is CaseState.ASKED:
+                case, ask = self._asked(case, policy.policy, policy.version)
+            if case.state is CaseState.OPENING:
+                case = self._open(case)
+            if case.state in (CaseState.WAITING, CaseState.CLOSING):
+                case = self._follow(case, policy.policy)
+        except Unreadable as error:
+            raise unreadable("the ledger", error) from None
+        return sig.CaseStepped(
+            state=case.state, look_again_s=self._look_again(case, policy.policy), sayings=case.sayings, ask=ask
+        )
+
+    def _change(self, case: str, how: Callable[[Case], Case]) -> Case:
+        return self._cases.change(case, how, self._clock())
+
+    def _look_again(self, case: Case, policy: Policy) -> float:
+        every = policy.tickets.look_every
+        if case.trouble_since is not None:
+            # Slower the longer it lasts.
+            lasted = (self._clock() - case.trouble_since).total_seconds()
+            return min(LATE_S, every, max(SOON_S, lasted / 4))
+        return every if case.state is CaseState.WAITING and not case.comments else min(every, SOON_S)
+
+    # -- before there is a ticket ------------------------------------------------------------------------------
+
+    def _asked(self, case: Case, policy: Policy, version: int) -> tuple[Case, ApprovalRequest | None]:
+        """Of several that wait for the first yes, the oldest asks; the others go once it is given."""
+        if self._cases.introduced(case.provider):
+            why = f"a person has let {case.provider} be written to"
+            return self._change(case.id, lambda c: course.decided(c, True, why, self._clock())), None
+        if self._cases.first_asked(case.provider) != case.id:
+            return case, None
+        return case, question(case, policy, version, self._clock())
+
+    def _open(self, case: Case) -> Case:
+        now = self._clock
+        try:
+            tickets = self._registry.tickets(case.provider)
+        except NotConfigured as error:
+            why = str(error)
+            return self._change(case.id, lambda c: course.failed(c, why, now()))
+        self._keep(case)
+        letter = case.letter
+        try:
+            ref, _ = self._once.send(
+                StepKey(incident=case.id, step="open"),
+                "ticket",
+                find=lambda: tickets.find(case.id),
+                send=lambda: tickets.open(case.id, letter.title, letter.body, case.provider),
+            )
+        except (Rejected, Lost) as error:
+            why = redact(str(error), 300)
+            return self._change(case.id, lambda c: course.failed(c, why, now()))
+        except ApplicationError as error:
+            if error.type == "Unclear":
+                raise  # It may have been sent: only looking for it again, in this very step, tells.
+            why = error.message
+            return self._change(case.id, lambda c: course.troubled(c, why, now()))
+        ticket = Ticket(system=case.system, id=ref.id, url=ref.url)
+        return self._change(case.id, lambda c: course.opened(c, ticket, now()))
+
+    def _keep(self, case: Case) -> None:
+        """The whole bundle, beside what of it leaves the company. It holds nothing back."""
+        store = self._registry.evidence
+        if store is None:
+            return
+        try:
+            for incident in case.incidents:
+                facts, _ = self._facts.of(incident, case.provider)
+                store.put(f"{incident}/{case.id}.json", facts.model_dump_json(indent=1).encode())
+            store.put(f"{case.incidents[0]}/{case.id}.txt", f"{case.letter.title}\n\n{case.letter.body}".encode())
+        except Unreadable as error:
+            activity.logger.warning("the bundle of %s is not kept: %s", case.id, redact(str(error)))
+
+    # -- while the other side has it ---------------------------------------------------------------------------
+
+    def _follow(self, case: Case, policy: Policy) -> Case:
+        try:
+            tickets: Tickets = self._registry.tickets(case.provider)
+        except NotConfigured as error:
+            why = str(error)
+            return self._change(case.id, lambda c: course.troubled(c, why, self._clock()))
+        case = self._look(case)
+        if isinstance(tickets, HasThread):
+            try:
+                case = self._correspond(case, tickets, policy)
+            except (Unreadable, NotSent, Unclear) as error:
+                why = redact(str(error), 300)
+                return self._change(case.id, lambda c: course.troubled(c, why, self._clock()))
+        else:
+            case = self._change(case.id, lambda c: self._go_on(c, policy, can_comment=False))
+            case = self._change(case.id, lambda c: c.model_copy(update={"comments": ()}))
+        if case.state is CaseState.CLOSING and not case.comments:
+            case = self._close(case, tickets)
+        return case
+
+    def _go_on(self, case: Case, policy: Policy, *, can_comment: bool) -> Case:
+        now = self._clock()
+        care = course.Patience(patience_s=policy.tickets.patience, chases=policy.tickets.chases)
+        return course.settle(course.chase(course.reached(case), care, can_comment, now), now)
+
+    def _look(self, case: Case) -> Case:
+        """At the machines; incidents whose machine is another one now are asked to verify it."""
+        seen: dict[str, course.Seen | None] = {}
+
+        def see(subject: Subject) -> course.Seen | None:
+            if subject.incident not in seen:
+                seen[subject.incident] = self._seen(subject)
+            return seen[subject.incident]
+
+        before = case
+        _, confirms = course.look(case, see, self._clock())
+        case = self._change(case.id, lambda c: course.look(c, see, self._clock())[0])
+        self._remember(before, case, seen)
+        for confirm in confirms:
+            view = self._facts.view(confirm.incident)
+            if view is None:
+                continue
+            token = f"{case.id}:{digest(confirm.key)[:16]}"
+            try:
+                self._confirm(view, case.id, confirm.why, token)
+            except Exception as error:
+                activity.logger.warning("%s can't be asked to verify: %s", confirm.incident, redact(str(error)))
+                continue
+            case = self._change(case.id, lambda c, confirm=confirm: course.asked(c, confirm, self._clock()))  # type: ignore[misc]
+        return case
+
+    def _seen(self, subject: Subject) -> course.Seen | None:
+        view = self._facts.view(subject.incident)
+        if view is None:
+            return None
+        node = self._facts.node(view.cluster, view.node)
+        now = self._facts.known(node) if node else None
+        return course.Seen(incident_state=view.state, end=view.end, exists=node is not None, now=now)
+
+    def _remember(self, before: Case, after: Case, seen: dict[str, course.Seen | None]) -> None:
+        """Serials that have left, so that one which comes back is known again."""
+        was = {subject.incident: subject.proof for subject in before.subjects}
+        now = self._clock()
+        self._cases.remember(
+            BadPart(
+                serial=subject.was.serial,
+                incident=subject.incident,
+                part="machine",
+                machine_id=subject.was.machine_id,
+                why=f"{subject.fault or 'a fault'}, {after.id}",
+                at=now,
+            )
+            for subject in after.subjects
+            if subject.proof
+            and not was.get(subject.incident)
+            and subject.was.serial
+            and left(subject, seen.get(subject.incident))
+        )
+
+    def _correspond(self, case: Case, tickets: HasThread, policy: Policy) -> Case:
+        """Raises `Unreadable`, `NotSent`, `Unclear`."""
+        ref = reference(case)
+        thread = tickets.thread(ref, case.id)
+        ours = "\n".join((case.letter.title, case.letter.body, *(said.text for said in thread.said if said.ours)))
+        heard = [heard_of(said, ours) for said in thread.said if not said.ours]
+        now = self._clock()
+
+        def take_in(case: Case) -> Case:
+            case = course.hear(case, heard, now)
+            return case if thread.open else course.closed_over_there(case, now)
+
+        case = self._change(case.id, take_in)
+        # Their claim may be what a look at the machine has waited for.
+        case = self._look(case) if any(one.proposal.claims_done for one in case.heard) else case
+        case = self._change(case.id, lambda c: self._go_on(c, policy, can_comment=True))
+        if not course.due(case, now):
+            return case
+        for comment in case.comments:
+            case = self._comment(case, tickets, ref, thread, comment.n, comment.text)
+        return case
+
+    def _comment(self, case: Case, tickets: HasThread, ref: TicketRef, thread: Thread, n: int, text: str) -> Case:
+        token = f"{case.id}/c{n}"
+
+        def find() -> bool | None:
+            there = thread if not asked else tickets.thread(ref, case.id)
+            asked.append(True)
+            return True if any(f"[{token}]" in said.text for said in there.said) else None
+
+        def send() -> bool:
+            tickets.comment(ref, case.id, token, redact(text, 7_000))
+            return True
+
+        asked: list[bool] = []
+        try:
+            self._once.send(StepKey(incident=case.id, step="comment", n=n), "comment", find=find, send=send)
+        except (Rejected, Lost) as error:
+            why = redact(str(error), 300)
+            return self._change(case.id, lambda c: course.uncommented(c, n, why, self._clock()))
+        except ApplicationError as error:
+            if error.type == "Unclear":
+                raise
+            raise NotSent(error.message) from None
+        return self._change(case.id, lambda c: course.commented(c, n, self._clock()))
+
+    def _close(self, case: Case, tickets: Tickets) -> Case:
+        """With the proof. A ticket that can't be closed is left to people; the case is over all the same."""
+        by_hand = not isinstance(tickets, HasThread) and not tickets.simulated
+        why = ""
+        if isinstance(tickets, HasThread) and not case.over_there:
+            try:
+                tickets.close(reference(case), case.id)
+            except NotSent as error:
+                if not error.final:
+                    text = redact(str(error), 300)
+                    return self._change(case.id, lambda c: course.troubled(c, text, self._clock()))
+                by_hand, why = True, redact(str(error), 300)
+            except (Unclear, Unreadable) as error:
+                text = redact(str(error), 300)
+                return self._change(case.id, lambda c: course.troubled(c, text, self._clock()))
+        who = "medevac"
+
+        def close(case: Case) -> Case:
+            if by_hand and case.ticket is not None:
+                case = case.saying(
+                    f"{case.id}: close {case.ticket.id} by hand, its machines are proved. {why}".rstrip()
+                )
+            return course.close(case, who, course.last_words(case), self._clock())
+
+        return self._change(case.id, close)
+
+
+def left(subject: Subject, seen: course.Seen | None) -> bool:
+    """Whether the machine that it was about is no longer there."""
+    return seen is None or seen.now is None or bool(subject.was.other_machine(seen.now))
+
+
+def heard_of(said: Said, ours: str) -> Heard:
+    reading = replies.read(said.text, ours, said.headers, said.subject)
+    return Heard(
+        id=said.id,
+        at=said.at,
+        author=redact(said.author, 100),
+        text=redact(said.text, MOST_TEXT),
+        proposal=reading.proposal,
+        quote=redact(reading.quote, 400),
+    )
+
+
+def reference(case: Case) -> TicketRef:
+    if case.ticket is None:
+        raise Unreadable(f"{case.id} has no ticket")
+    return TicketRef(system=case.ticket.system, id=case.ticket.id, url=case.ticket.url)
+
+
+def question(case: Case, policy: Policy, version: int, now: datetime) -> ApprovalRequest:
+    """Shows what would leave the company, word by word."""
+    subject = case.subjects[0]
+    why = (f"the first ticket with {case.provider} on this installation",)
+    need = policy.need(policy.who_may.reboot, why)
+    return ApprovalRequest(
+        id=f"first-{case.id}",
+        title=f"write to {case.provider} for the first time: {case.letter.title}",
+        need=need,
+        requested_by="medevac",
+        requested_at=now,
+        expires_at=now + timedelta(seconds=need.expires_s),
+        policy_version=version,
+        waiter=Waiter(
+            incident=case.id,
+            workflow_id=sig.case_workflow_id(case.system, case.id),
+            cluster=subject.cluster,
+            node=subject.node,
+            plan_hash=digest(case.letter),
+            text=f"{case.letter.title}\n{case.letter.body}"[:2_000],
+        ),
+    )
