@@ -82,7 +82,7 @@ test-providers: setup  ## Every machine provider through the whole contract, and
 	$(call heading,provider contract)
 	@$(RUN) pytest -n 2 --dist loadfile tests/contracts/test_simulated.py tests/providers -k "not Cluster and not Chat and not Checks and not Tickets"
 	$(call heading,providers and kills)
-	@PROVIDER_KILLS=$(or $(KILLS),100) $(RUN) pytest tests/integration/providers
+	@PROVIDER_KILLS=$(or $(KILLS),100) $(RUN) pytest -n 2 tests/integration/providers
 
 .PHONY: check
 check: static  ## The quick part of `make test`: static checks, unit and contract tests

@@ -108,7 +108,7 @@ class MachineActivities:
             self._intents.void(request.key, "the attempt's time was over before the call", self._clock())
             raise
         try:
-            answer = provider.do(request.verb, node, request.pre.incident)
+            answer = provider.do(request.verb, _ordered(node, request.pre), request.pre.incident)
         except NotSent as error:
             self._intents.void(request.key, redact(str(error)), self._clock())
             if error.final:
@@ -148,6 +148,7 @@ class MachineActivities:
         poll_s = min(5.0, max(0.05, request.deadline_s / 60))
         lacks, proved_at = "nothing could be read", None
         renew_at = self._clock()
+        forcing = steps.Forcing(provider, self._ledger, self._look, request, intent)
         with Pulse() as pulse:
             while True:
                 now = self._clock()
@@ -158,6 +159,8 @@ class MachineActivities:
                     node = cluster.node(request.pre.node)
                     ours = node if node is not None and node.machine.id == before.machine_id else _stub(request.pre)
                     steps.proceed(provider, self._look, request, ours)
+                    if ours is node:
+                        forcing.step(node)
                     world = World(node, steps.state(provider, cluster, request, ours))
                     if not _REPLACING & set(request.verbs) and (other := another_machine(before, world)):
                         return self._end(Outcome.REFUSED, other)
@@ -272,6 +275,13 @@ class MachineActivities:
             at=self._clock(),
             proof=proof or {},
         )
+
+
+def _ordered(node: Node, pre: sig.Precondition) -> Node:
+    """With the image that a campaign's order names, where there is one."""
+    if pre.order is None or pre.order.image is None:
+        return node
+    return node.model_copy(update={"machine": node.machine.model_copy(update={"image": pre.order.image})})
 
 
 def _stub(pre: sig.Precondition) -> Node:

@@ -318,6 +318,19 @@ class HasSteps(Protocol):
 
 
 @runtime_checkable
+class HasForce(Protocol):
+    """A provider that first asks a machine to go down by itself, and has a harder way for one that doesn't."""
+
+    def overdue(self, verb: Verb, node: Node, tag: str, since: datetime) -> bool:
+        """Whether what `do` began at `since` has surely come to nothing. Raises `Unreadable`."""
+        ...
+
+    def force(self, verb: Verb, node: Node, tag: str) -> JsonValue:
+        """The harder way: called once at most, as it takes no token either. Raises `NotSent` or `Unclear`."""
+        ...
+
+
+@runtime_checkable
 class HasRelease(Protocol):
     """A provider that bills for what was asked for, also when it never comes up."""
 

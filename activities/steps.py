@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from activities.failures import redact
-from activities.ports import Cluster, HasRelease, HasSteps, MachineState, NotSent, Provider, Verb
+from activities.ports import Cluster, HasForce, HasRelease, HasSteps, MachineState, NotSent, Provider, Unclear, Verb
 from activities.precondition import Look
 from activities.signatures import ProveRequest
+from activities.storage.intents import Intent
+from activities.storage.ledger import Ledger
 from medevac.fleet.node import Node
+from medevac.incident import Line
 
 
 class Hopeless(Exception):
@@ -28,6 +33,38 @@ def proceed(provider: object, look: Look, request: ProveRequest, node: Node) -> 
             if error.final:
                 raise Hopeless(redact(str(error))) from None
             # Throttled: the next poll is soon enough.
+
+
+@dataclass(slots=True)
+class Forcing:
+    """The harder way of a verb that came to nothing: once, by a ledger line that is written before the call."""
+
+    provider: object
+    ledger: Ledger
+    look: Look
+    request: ProveRequest
+    intent: Intent
+    _tried: bool = False
+
+    def step(self, node: Node) -> None:
+        """Raises `Unreadable`. How the call went is for the ledger; what it did, for the proof."""
+        if self._tried or not isinstance(self.provider, HasForce) or node.machine.boot_id != self.intent.boot_id:
+            return
+        tag, verb = self.request.pre.incident, self.intent.verb
+        if not self.provider.overdue(verb, node, tag, self.intent.at):
+            return
+        self.look.fence(self.request.pre, node)
+        self._tried = True
+        if not self._note("intent", f"{verb}: nothing came of it, so it is forced"):
+            return  # by a worker before this one
+        try:
+            said = str(self.provider.force(verb, node, tag))
+        except (NotSent, Unclear) as error:
+            said = f"{'not sent' if isinstance(error, NotSent) else 'unclear'}: {redact(str(error))}"
+        self._note("forced", said)
+
+    def _note(self, kind: str, text: str) -> int:
+        return self.ledger.add_lines([Line(key=self.intent.key, at=self.intent.at, kind=kind, text=text)])
 
 
 BY_NODE = frozenset({Verb.REBOOT})

@@ -183,6 +183,7 @@ def _machine(thing: Object, options: Options) -> Machine:
         provider=provider,
         id=machine_id,
         boot_id=info.get("bootID") or None,
+        installation=info.get("machineID") or None,
         virtual=not metal,
         reserved=any(tags.get(name) == value for name, value in RESERVED.items()),
     )

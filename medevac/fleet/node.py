@@ -42,6 +42,10 @@ class Machine(Model):
     capabilities: frozenset[Capability] = frozenset()
     local_data_in_use: tuple[str, ...] = ()
     """What losing the machine would destroy and someone uses now, e.g. `instance-store /scratch`."""
+    installation: str | None = None
+    """Of the system that is installed on it, and new with each installation: its `/etc/machine-id`."""
+    image: str | None = None
+    """What a reinstall is to install; None = the provider's own choice."""
 
 
 class Node(Model):

@@ -112,7 +112,7 @@ class AwsProvider:
             case Verb.REBOOT:
                 return self._reboot(place, instance)
             case Verb.REINSTALL:
-                return self._replace_root(place, instance, tag)
+                return self._replace_root(place, instance, tag, node.machine.image or self.options.image)
             case Verb.REQUEST:
                 return self._request(place, node, seen, instance, tag)
             case _:
@@ -172,10 +172,10 @@ class AwsProvider:
         self._access.write(place, "ec2", api, who=f"{api}/{instance.id}", InstanceIds=[instance.id])
         return f"{api} accepted"
 
-    def _replace_root(self, place: Place, instance: Instance, tag: str) -> str:
+    def _replace_root(self, place: Place, instance: Instance, tag: str, image: str) -> str:
         if instance.root_volume is None:
             raise NotSent(f"{instance.id} has no EBS root volume, so it can't be replaced in place", final=True)
-        given: dict[str, Any] = {"ImageId": self.options.image} if self.options.image else {}
+        given: dict[str, Any] = {"ImageId": image} if image else {}
         answer = self._access.write(
             place, "ec2", "CreateReplaceRootVolumeTask", who=f"reinstall/{instance.id}", InstanceId=instance.id,
             ClientToken=launching.token("reinstall", tag, instance.id, instance.root_volume),

@@ -11,6 +11,7 @@ from moto.server import ThreadedMotoServer
 
 from tests.contracts.desk import Desk
 from tests.contracts.rigs import ProviderRig
+from tests.integration.providers.bmcs import PASSWORD, USER, Bmcs, Emulator
 from tests.integration.providers.far_side import REGION, FarSide
 
 
@@ -36,6 +37,22 @@ def far(moto: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FarSide]:
         monkeypatch.setenv(name, value)
     httpx.post(f"{moto}/moto-api/reset").raise_for_status()
     with FarSide(moto) as far:
+        yield far
+
+
+@pytest.fixture(scope="session")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    emulator = Emulator(tmp_path_factory.mktemp("bmcs"))
+    yield emulator
+    emulator.close()
+
+
+@pytest.fixture
+def bmcs(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bmcs]:
+    monkeypatch.setenv("TEST_BMC", f"{USER}:{PASSWORD}")
+    for id in list(emulator.state):
+        del emulator.state[id]
+    with Bmcs(emulator) as far:
         yield far
 
 

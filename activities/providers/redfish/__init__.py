@@ -1,0 +1,1 @@
+"""Bare metal by Redfish: power, one-time boots and event logs of machines whose BMC an inventory names."""

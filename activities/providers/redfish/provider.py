@@ -1,0 +1,294 @@
+"""`RedfishProvider`: the machine port on BMCs. Published as kind `redfish` of `medevac.providers`."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import JsonValue, ValidationError
+
+from activities.ports import MachineState, NotAllowed, NotSent, Unclear, Unreadable, Verb
+from activities.providers.redfish.board import Board, Seen
+from activities.providers.redfish.known import Known
+from activities.providers.redfish.options import Bmc, Options
+from activities.registry import ConfigurationError
+from medevac.fleet.node import Capability, Machine, Node
+
+POLL_S = 15.0
+"""How often a BMC is asked while a proof is waited for that the node gives."""
+OFF_S = 20.0
+"""A machine that is off longer isn't in the middle of a restart: it is turned on."""
+MANY = 4096
+AT_ONCE = 16
+LOGS = 8
+"""Event logs of one machine that are kept as evidence."""
+
+
+@dataclass(slots=True)
+class _Wait:
+    """What this process has seen while it waited. Lost with it, which only makes it wait longer."""
+
+    boot_id: str | None
+    installation: str | None
+    asked_at: float = float("-inf")
+    late_at: float = float("-inf")
+    off_since: float | None = None
+
+
+class RedfishProvider:
+    simulated = False
+
+    def __init__(self, name: str, options: Options) -> None:
+        self.name = name
+        self.options = options
+        self._known = Known(options)
+        self._boards: dict[Bmc, Board] = {}
+        self._waits: dict[tuple[str, str], _Wait] = {}
+        self._lock = threading.Lock()
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def capabilities(self, node: Node) -> frozenset[Capability]:
+        """Without a call. A machine that no inventory has is anybody's, and a reinstall must be provable."""
+        if self._bmc(node) is None:
+            return frozenset()
+        can = {Capability.REBOOT, Capability.POWER_STATE}
+        if self.options.reinstall != "no" and node.machine.installation:
+            can.add(Capability.REINSTALL)
+        if self.options.power_off:
+            can.add(Capability.TERMINATE)
+        return frozenset(can)
+
+    def state(self, node: Node, tag: str) -> MachineState:
+        seen = self._board(node).look()
+        if not seen.there or self._stranger(node, seen):
+            return MachineState(exists=False)
+        return MachineState(
+            exists=True,
+            power=seen.power,
+            image_mark=node.machine.installation,
+            ready=seen.power == "on" and seen.healthy and seen.booted,
+        )
+
+    def locate(self, machine_id: str) -> Machine | None:
+        node = Node(cluster="", name="", machine=Machine(provider=self.name, id=machine_id, virtual=False))
+        if self._bmc(node) is None:
+            return None
+        seen = self._board(node).look()
+        if not seen.there or self._stranger(node, seen):
+            return None
+        return node.machine.model_copy(update={"serial": seen.serial or None})
+
+    def missing_rights(self) -> list[str]:
+        """Signs in at every BMC. Raises `Unreadable` where not even their inventory can be read."""
+
+        def check(one: tuple[str, Bmc]) -> str:
+            id, bmc = one
+            try:
+                self._board_of(bmc).look()
+            except Unreadable as error:
+                return f"BMC of {id}: {error}"
+            return ""
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return [said for said in pool.map(check, sorted(self._known.all().items())) if said]
+
+    def evidence(self, node: Node, incident: str) -> Iterator[tuple[str, bytes]]:
+        board = self._board(node)
+        seen = board.look()
+        yield "system.json", _text(seen.system.json)
+        above = [link["@odata.id"] for link in (seen.system.json.get("Links") or {}).get("ManagedBy") or ()]
+        services = [seen.system.json, *(board.raw(path) for path in above)]
+        logs = [log for one in services if "LogServices" in one for log in _members(board, one["LogServices"])]
+        for n, path in enumerate(logs[:LOGS]):
+            entries = board.raw(path).get("Entries")
+            if entries:
+                found = board.raw(f"{entries['@odata.id']}?$top={self.options.log_entries}")
+                yield f"event-log-{n}.json", _text((found.get("Members") or [])[: self.options.log_entries])
+
+    # -- acting ------------------------------------------------------------------------------------------------
+
+    def do(self, verb: Verb, node: Node, tag: str) -> JsonValue:
+        try:
+            if verb is Verb.REQUEST or Capability(verb.value) not in self.capabilities(node):
+                raise NotSent(f"{self.name} can't {verb} {node.name}", final=True)
+            board = self._board(node)
+            seen = board.look()
+            if not seen.there or (other := self._stranger(node, seen)):
+                raise NotSent(f"its BMC says: {other if seen.there else 'no machine is there'}", final=True)
+            how = self._way(verb, node, board, seen)
+        except Unreadable as error:
+            raise NotSent(str(error), final=isinstance(error, NotAllowed)) from None
+        if self.options.dry_run:
+            raise NotSent(f"dry run, nothing was done: it would be {verb} by {how}", final=True)
+        self._remember(node, tag)
+        match verb:
+            case Verb.TERMINATE if seen.power == "off":
+                return f"{node.machine.id} is off already"
+            case Verb.REINSTALL:
+                self._arm(node, board, seen)
+                return self._armed_reset(board, seen, how)
+            case _:
+                if seen.once:
+                    # What was armed for a reinstall that never came must not happen by a reboot.
+                    board.boot_as_ever(seen)
+                board.reset(seen, how)
+                return f"{how} accepted"
+
+    def proceed(self, verb: Verb, node: Node, tag: str) -> str | None:
+        if verb is Verb.TERMINATE or self.options.dry_run:
+            return None
+        wait, now = self._remember(node, tag), time.monotonic()
+        if now - wait.asked_at < POLL_S:
+            return None
+        wait.asked_at = now
+        board = self._board(node)
+        seen = board.look()
+        if not seen.there or self._stranger(node, seen):
+            return None
+        if seen.power == "off":
+            wait.off_since = now if wait.off_since is None else wait.off_since
+            if now - wait.off_since < OFF_S:
+                return None
+            board.reset(seen, "On")
+            return "turned on"
+        wait.off_since = None
+        installed = node.machine.installation != wait.installation and node.machine.boot_id != wait.boot_id
+        if verb is Verb.REINSTALL and self.options.reinstall == "media" and installed:
+            for image in board.inserted(seen):
+                board.eject(seen, image)
+            wait.installation, wait.boot_id = node.machine.installation, node.machine.boot_id
+            return "the image is ejected"
+        return None
+
+    def overdue(self, verb: Verb, node: Node, tag: str, since: datetime) -> bool:
+        """Whether it should long have gone down, and surely hasn't."""
+        if (datetime.now(UTC) - since).total_seconds() < self.options.graceful_s or self.options.dry_run:
+            return False
+        wait, now = self._remember(node, tag), time.monotonic()
+        if now - wait.late_at < POLL_S:
+            return False
+        wait.late_at = now
+        seen = self._board(node).look()
+        if seen.power != "on" or not seen.there or self._stranger(node, seen):
+            return False
+        # A node that nobody hears may be about to come up: forced now, it would be hit in mid boot.
+        return verb is Verb.TERMINATE or node.reachable or (seen.reset_at is not None and seen.reset_at < since)
+
+    def force(self, verb: Verb, node: Node, tag: str) -> JsonValue:
+        board = self._board(node)
+        try:
+            seen = board.look()
+            ways = board.resets(seen)
+        except Unreadable as error:
+            raise NotSent(str(error)) from None
+        how = "ForceOff" if verb is Verb.TERMINATE else _first(ways, "ForceRestart", "PowerCycle")
+        board.reset(seen, how)
+        return f"{how} accepted"
+
+    # -- parts -------------------------------------------------------------------------------------------------
+
+    def _way(self, verb: Verb, node: Node, board: Board, seen: Seen) -> str:
+        """Nicely where somebody is there who can hear it."""
+        if seen.power == "off" and verb is not Verb.TERMINATE:
+            return "On"
+        ways = board.resets(seen)
+        if verb is Verb.TERMINATE:
+            return _first(ways, *(("GracefulShutdown",) if node.reachable else ()), "ForceOff")
+        gentle = ("GracefulRestart", "GracefulShutdown") if node.reachable else ()
+        return _first(ways, *gentle, "ForceRestart", "PowerCycle")
+
+    def _arm(self, node: Node, board: Board, seen: Seen) -> None:
+        """Nothing has happened to the machine yet: whatever fails here may be begun anew."""
+        image = node.machine.image or self.options.image
+        target: Literal["Pxe", "Cd"] = "Pxe" if self.options.reinstall == "pxe" else "Cd"
+        if target == "Pxe" and node.machine.image:
+            raise NotSent(f"the network decides what is installed: {node.machine.image} can't be ordered", final=True)
+        if target == "Cd" and (not image or "@" in image or "://" not in image):
+            raise NotSent(f"{image or 'nothing'} is no address of an image to insert", final=True)
+        try:
+            if target == "Cd":
+                board.insert(seen, image)
+            board.boot_once(seen, target)
+        except Unclear as error:
+            self._disarm(board, seen, error)
+            raise NotSent(f"not begun: {error}") from None
+
+    def _armed_reset(self, board: Board, seen: Seen, how: str) -> str:
+        try:
+            board.reset(seen, how)
+        except NotSent as error:
+            self._disarm(board, seen, error)
+            raise
+        return f"{how} accepted"
+
+    def _disarm(self, board: Board, seen: Seen, why: NotSent | Unclear) -> None:
+        """Else the next boot, whoever's it is, installs the machine anew."""
+        try:
+            board.boot_as_ever(seen)
+        except (NotSent, Unclear) as error:
+            raise Unclear(f"{why}; its one-time boot may still be armed: {error}") from None
+
+    def _stranger(self, node: Node, seen: Seen) -> str:
+        """Who is there in place of the node's machine, in words; empty where it is the one. Raises `NotAllowed`."""
+        bmc = self._bmc(node)
+        serial = (bmc.serial if bmc else "") or node.machine.serial or ""
+        match seen.is_machine(node.machine.id, serial):
+            case True:
+                return ""
+            case None:
+                raise NotAllowed(
+                    f"nothing tells whether it is {node.machine.id}: write its `serial` into the inventory"
+                )
+            case _:
+                return f"the machine is {seen.uuid or '?'}, serial {seen.serial or '?'}, not {node.machine.id} {serial}"
+
+    def _remember(self, node: Node, tag: str) -> _Wait:
+        with self._lock:
+            if len(self._waits) > MANY:
+                self._waits.clear()
+            fresh = _Wait(node.machine.boot_id, node.machine.installation)
+            return self._waits.setdefault((node.machine.id, tag), fresh)
+
+    def _bmc(self, node: Node) -> Bmc | None:
+        return self._known.bmc(node)
+
+    def _board(self, node: Node) -> Board:
+        if (bmc := self._bmc(node)) is None:
+            raise NotAllowed(f"no BMC is known for {node.machine.id or node.name}: name it in the inventory")
+        return self._board_of(bmc)
+
+    def _board_of(self, bmc: Bmc) -> Board:
+        with self._lock:
+            return self._boards.setdefault(bmc, Board(bmc, self.options))
+
+
+def _first(ways: Iterable[str], *wanted: str) -> str:
+    offered = set(ways)
+    found = next((how for how in wanted if how in offered), None)
+    if found is None:
+        raise NotSent(f"its BMC offers none of {', '.join(wanted)}", final=True)
+    return found
+
+
+def _members(board: Board, collection: dict[str, Any]) -> list[str]:
+    return [one["@odata.id"] for one in board.raw(collection["@odata.id"]).get("Members") or ()]
+
+
+def _text(found: object) -> bytes:
+    return json.dumps(found, indent=1, default=str).encode()
+
+
+def make(name: str, options: dict[str, Any]) -> RedfishProvider:
+    """Raises `ConfigurationError`."""
+    try:
+        return RedfishProvider(name, Options.model_validate(options))
+    except ValidationError as error:
+        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise ConfigurationError(f"provider {name}: {said}") from error
