@@ -72,8 +72,8 @@ def _never_boots(m: Moment, machine: str, verb: Verb) -> bool:
 
 def _request(m: Moment, old: sqlite3.Row, tag: str) -> Answer:
     stock = m.layout.providers[old["provider"]].stock
-    used = m.count("SELECT COUNT(*) FROM machines WHERE provider = ? AND requested_by IS NOT NULL", old["provider"])
-    if stock is not None and used >= stock:
+    used = "SELECT COUNT(*) FROM machines WHERE provider = ? AND requested_by IS NOT NULL"
+    if stock is not None and m.count(used, old["provider"]) >= stock:
         raise NotSent(f"{old['provider']} has no capacity left", retry_after_s=30.0)
     machine = population.machine_id(m, old["provider"], f"request/{m.next('request')}")
     population.insert(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import getpass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from worker.cli.output import print_json, print_table
+from worker.cli.output import Failed, plain, print_json, print_table
+from worker.cli.processes import _guarded, _settings
+
+if TYPE_CHECKING:
+    from worker.settings import Settings
 
 app = typer.Typer(help="Machine providers: prove one on a real machine.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -73,3 +79,44 @@ def _time(seconds: float | None) -> str:
 
 def _money(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
+
+
+@app.callback()
+def provider() -> None:
+    """Machine providers: prove one on a real machine."""
+
+
+@app.command()
+def certify(
+    name: Annotated[str, typer.Argument(help="The provider, as the configuration names it.")],
+    machine: Annotated[str, typer.Option(help="Id of a machine of its that is cordoned and empty.")],
+    destructive: Annotated[bool, typer.Option("--destructive", help="Reinstall it too: its disks are lost.")] = False,
+    deadline_s: Annotated[float, typer.Option(help="Seconds for the proof of each call.", min=1)] = 1_800.0,
+    confirm: Annotated[str, typer.Option(help="The machine's id once more, instead of typing it.")] = "",
+    config: Annotated[Path | None, typer.Option(help="Configuration file; default MEDEVAC_CONFIG.")] = None,
+) -> None:
+    """Proves a provider on a real machine, and stores the proof: until then people approve what it is to do."""
+    from worker.cli.running import settings_here
+
+    settings = settings_here(_settings(config))
+    raise typer.Exit(_guarded(lambda: _certify(settings, name, machine, destructive, deadline_s, confirm)))
+
+
+def _certify(settings: Settings, name: str, machine: str, destructive: bool, deadline_s: float, confirm: str) -> int:
+    from worker.certify import Certifier, Unfit
+    from worker.installation import open_installation
+
+    here = open_installation(settings)
+    try:
+        certifier = Certifier.of(here.registry, here.stores, name, machine, deadline_s)
+    except Unfit as error:
+        raise Failed(str(error), 2) from error
+    does = "rebooted and REINSTALLED: what is on its disks is lost" if destructive else "rebooted"
+    print(plain(f"{machine} ({certifier.node.cluster}/{certifier.node.name}) is {does}"))
+    if (confirm or typer.prompt("type the machine's id to go on")) != machine:
+        raise Failed("that is another id; nothing was done", 2)
+    passed: bool | None = False
+    for step in certifier.run(getpass.getuser(), destructive):
+        passed = step.passed
+        print(plain(f"{ {True: 'ok  ', False: 'BAD ', None: '-   '}[passed] }  {step.name}: {step.seen}"), flush=True)
+    return 0 if passed else 1

@@ -1,0 +1,126 @@
+"""Machines that are asked for and never come: nothing hangs for them, and nobody goes on paying for them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from activities import signatures as sig
+from activities import steps
+from activities.ports import Verb
+from activities.precondition import Look
+from activities.proof import World as Reading
+from activities.proof import missing
+from medevac.fleet.lease import LeaseRef
+from medevac.fleet.node import Node
+from medevac.incident import End, State, StepKey
+from simulation.adapters import SimulatedCluster, SimulatedProvider
+from simulation.hazards import Behaviour, Effect
+from simulation.layout import PRODUCTION, SKYLINE, TEST, Layout
+from simulation.world import World
+from tests.acceptance.stack import PLAIN, stack
+
+NEVER = Behaviour(successor_never_joins=True)
+REPLACEMENTS, LOST = 5_000, 20
+"""0.4 %, as a cloud's own published rate."""
+DEADLINE = timedelta(hours=1)
+
+
+class Unfrozen:
+    """Nothing is frozen in this world."""
+
+    def fence(self, pre: sig.Precondition, node: Node) -> None:
+        pass
+
+
+class Fleet:
+    """Replaces machines of a world whose clock is moved by hand, with the proof and the release of the activities."""
+
+    def __init__(self, path: Path) -> None:
+        self.now = datetime(2026, 5, 1, tzinfo=UTC)
+        layout = Layout(nodes=96, spares=0, busy=0.0, durations=PRODUCTION)
+        self.world = World.create(path / "world.sqlite", layout, 7, lambda: self.now)
+        self.cluster = SimulatedCluster(self.world, layout.clusters[0])
+        self.provider = SimulatedProvider(self.world, SKYLINE)
+        self.nodes = [one for one in self.world.nodes() if one.machine.provider == SKYLINE]
+
+    def replace(self, node: Node, tag: str) -> Node | None:
+        """The successor, or None where the deadline was over and what was asked for was released."""
+        was = self.provider.state(node, tag)
+        for verb in (Verb.REQUEST, Verb.TERMINATE):
+            self.provider.do(verb, node, tag)
+        until = self.now + DEADLINE
+        while self.now < until:
+            self.now = min(self.world.next_due() or until, until)
+            state = steps.joined(self.cluster, self.provider.state(node, tag))
+            read = Reading(None, state)
+            if not any(missing(verb, node.identity, was, read) for verb in (Verb.REQUEST, Verb.TERMINATE)):
+                return self.cluster.node(state.successor or "")
+        said = steps.release(self.provider, self.cluster, cast(Look, Unfrozen()), self._request(node, tag), node)
+        assert said.startswith("; released "), said
+        return None
+
+    def _request(self, node: Node, tag: str) -> sig.ProveRequest:
+        lease = LeaseRef(lease_id=tag, epoch=1)
+        pre = sig.Precondition(
+            incident=tag, cluster=node.cluster, node=node.name, provider=SKYLINE, identity=node.identity, lease=lease,
+            plan_hash="",
+        )  # fmt: skip
+        key = StepKey(incident=tag, step="prove")
+        return sig.ProveRequest(key=key, pre=pre, verbs=(Verb.REQUEST, Verb.TERMINATE), acted=key, deadline_s=3_600)
+
+
+def test_of_5000_replacements_that_are_asked_for_every_one_that_never_boots_is_released(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    lost = set(random.Random(7).sample(range(REPLACEMENTS), LOST))
+    standing, came = list(fleet.nodes), 0
+    for n in range(REPLACEMENTS):
+        old = standing.pop(0)
+        if n in lost:
+            fleet.world.inject(old.name, "xid/95", cure=(), behaviour=NEVER)
+        new = fleet.replace(old, f"inc-{n}")
+        assert (new is None) == (n in lost)
+        if new is not None:
+            came += 1
+            standing.append(new)
+    assert came == REPLACEMENTS - LOST
+    _nothing_leaks(fleet.world, lost=LOST)
+    released = fleet.world.effects(verb=Effect.RELEASE)
+    assert {effect.tag for effect in released} == {f"inc-{n}" for n in lost}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_two_of_fifty_on_a_real_server_are_released_and_handed_over(tmp_path: Path) -> None:
+    layout = Layout(nodes=104, serve_share=0.0, spares=0, busy=0.3, durations=TEST)
+    async with stack(tmp_path, layout=layout, worker=PLAIN) as up:
+        nodes = [up.pick(SKYLINE, busy=False) for _ in range(50)]
+        for n, node in enumerate(nodes):
+            up.world.inject(node.name, "xid/95", cure=(), behaviour=NEVER if n in (11, 37) else None)
+            await up.report(node, "xid/95")
+        async with up.everyone_agrees():
+            ended = await up.settled([node.name for node in nodes], 240)
+        assert len(ended) == 50
+        assert Counter(view.end or view.state for view in ended.values()) == {End.REPLACED: 48, State.HANDED_OVER: 2}
+        handed = {view.id for view in ended.values() if view.state is State.HANDED_OVER}
+        _nothing_leaks(up.world, lost=2)
+        released = up.world.effects(verb=Effect.RELEASE)
+        assert {effect.tag for effect in released} == handed
+        for incident in handed:
+            assert any("; released " in line.text for line in up.stores.ledger.lines(incident))
+
+
+def _nothing_leaks(world: World, lost: int) -> None:
+    """By the world's own books: each that never came was released once, and costs nothing any more."""
+    with world.read() as m:
+        waiting = m.all("SELECT id FROM machines WHERE state = 'requested'")
+        ended = {row["id"] for row in m.all("SELECT id FROM machines WHERE node IS NULL AND requested_by IS NOT NULL")}
+    released = [effect for effect in world.effects(verb=Effect.RELEASE) if effect.applied]
+    assert not waiting
+    assert Counter(effect.target for effect in released) == dict.fromkeys(ended, 1)
+    assert len(released) == lost

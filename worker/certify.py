@@ -1,0 +1,228 @@
+"""A provider proved on one real machine of this installation: read, rebooted with proof, and reinstalled if wanted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from activities.failures import redact
+from activities.ports import (
+    Cluster,
+    HasEvidence,
+    HasLocate,
+    HasRights,
+    HasSteps,
+    MachineState,
+    NotSent,
+    Provider,
+    Unclear,
+    Unreadable,
+    Verb,
+)
+from activities.proof import World, another_machine, missing
+from activities.registry import NotConfigured, Registry
+from activities.storage.certificates import Certificate
+from medevac.fleet.node import Capability, Node
+from medevac.model import Model
+from worker.stores import Stores
+
+POLL_S = 5.0
+EFFECTS = (Verb.REBOOT, Verb.REINSTALL)
+
+
+class Unfit(Exception):
+    """Nothing was done to the machine; the message says why, and what to do first."""
+
+
+class Step(Model):
+    name: str
+    passed: bool | None
+    """None = left out."""
+    seen: str
+
+
+class _Failed(Exception):
+    """What the step saw instead of its proof."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certifier:
+    registry: Registry
+    stores: Stores
+    provider: Provider
+    cluster: Cluster
+    node: Node
+    """As found when it was asked for."""
+    deadline_s: float = 1_800.0
+    poll_s: float = POLL_S
+    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+
+    @classmethod
+    def of(
+        cls, registry: Registry, stores: Stores, name: str, machine_id: str, deadline_s: float = 1_800.0
+    ) -> Certifier:
+        """Raises `Unfit` where there is no such machine, or work or an incident is on it, and `Unreadable`."""
+        try:
+            provider = registry.provider(name)
+        except NotConfigured as error:
+            raise Unfit(str(error)) from None
+        for cluster in registry.clusters():
+            for node in cluster.nodes():
+                if node.machine.id == machine_id:
+                    found = cls(registry, stores, provider, cluster, node, deadline_s)
+                    found.fit()
+                    return found
+        raise Unfit(f"no node of any cluster stands on machine {machine_id}; `medevac inventory check` reads them")
+
+    def fit(self) -> None:
+        """Raises `Unfit`. Asked again right before each call that changes something."""
+        name = f"{self.node.cluster}/{self.node.name}"
+        node = self.cluster.node(self.node.name)
+        if node is None or node.machine.id != self.node.machine.id:
+            raise Unfit(f"{name} stands on another machine now")
+        if node.machine.provider != self.provider.name:
+            raise Unfit(f"{name} is a machine of {node.machine.provider}, not of {self.provider.name}")
+        if node.roles:
+            raise Unfit(f"{name} is {', '.join(node.roles)}; take a machine that nobody needs")
+        if node.marked_by:
+            raise Unfit(f"{name} is in incident {node.marked_by}; take another machine, or wait for its end")
+        if node.schedulable:
+            raise Unfit(f"{name} takes work; cordon it first, so that nothing comes while it is proved")
+        pods = [f"{pod.namespace}/{pod.name}" for pod in self.cluster.pods(node.name) if pod.tier != "daemon"]
+        if pods:
+            raise Unfit(f"{len(pods)} pods run on {name} ({', '.join(pods[:3])}); empty it first")
+        fence = self.stores.fences.blocking(node.cluster, node.name, node.pool, node.machine.provider)
+        if fence is not None:
+            raise Unfit(f"frozen: {fence.scope} by {fence.by}: {fence.reason}")
+
+    def run(self, by: str, destructive: bool) -> Iterator[Step]:
+        """Each step as it ends, and last the certificate's own word; what was seen is stored, also where it failed."""
+        at = self.now()
+        tag = f"certify-{self.provider.name}-{at:%Y%m%d%H%M%S}"
+        steps: list[Step] = []
+        for step in self._steps(tag, destructive):
+            steps.append(step)
+            yield step
+            if step.passed is False:
+                break
+        proved = any(step.passed and step.name in EFFECTS for step in steps)
+        passed = proved and all(step.passed is not False for step in steps)
+        machine = self.node.machine.id
+        proof = {
+            "steps": [step.model_dump(mode="json") for step in steps], "node": f"{self.node.cluster}/{self.node.name}"
+        }  # fmt: skip
+        self.stores.certificates.add(
+            Certificate(provider=self.provider.name, at=at, by=by, machine_id=machine, passed=passed, proof=proof)
+        )
+        why = "" if proved else ": no call that changes a machine was proved"
+        yield Step(
+            name="certificate", passed=passed, seen=f"{self.provider.name} is{'' if passed else ' not'} certified{why}"
+        )
+
+    def _steps(self, tag: str, destructive: bool) -> Iterator[Step]:
+        provider, can = self.provider, self.provider.capabilities(self.node)
+        yield (
+            self._step("rights", self._rights) if isinstance(provider, HasRights) else _left_out("rights", "asks none")
+        )
+        if isinstance(provider, HasLocate):
+            yield self._step("locate", lambda: self._locate(provider))
+        else:
+            yield _left_out("locate", "can't look a machine up by its id")
+        if Capability.POWER_STATE in can:
+            yield self._step("power state", lambda: self._power(tag))
+        else:
+            yield _left_out("power state", "can't tell it")
+        if isinstance(provider, HasEvidence):
+            yield self._step("evidence", lambda: self._evidence(provider, tag))
+        else:
+            yield _left_out("evidence", "has none")
+        for verb in EFFECTS:
+            if Capability(verb.value) not in can:
+                yield _left_out(verb, "can't do it to this machine")
+            elif verb is Verb.REINSTALL and not destructive:
+                yield _left_out(verb, "only with --destructive")
+            else:
+                yield self._step(verb, lambda verb=verb: self._effect(verb, tag))  # type: ignore[misc]
+
+    def _step(self, name: str, look: Callable[[], str]) -> Step:
+        try:
+            return Step(name=name, passed=True, seen=look())
+        except (_Failed, Unfit) as error:
+            return Step(name=name, passed=False, seen=str(error))
+        except (NotSent, Unclear, Unreadable) as error:
+            return Step(name=name, passed=False, seen=redact(str(error), 300))
+
+    # -- steps -------------------------------------------------------------------------------------------------
+
+    def _rights(self) -> str:
+        lacks = self.provider.missing_rights() if isinstance(self.provider, HasRights) else []
+        if lacks:
+            raise _Failed("; ".join(lacks))
+        return "nothing is missing"
+
+    def _locate(self, provider: HasLocate) -> str:
+        found = provider.locate(self.node.machine.id)
+        if found is None or found.id != self.node.machine.id:
+            raise _Failed(f"it knows {found.id if found else 'no machine'} by {self.node.machine.id}")
+        return found.id
+
+    def _power(self, tag: str) -> str:
+        state = self.provider.state(self.node, tag)
+        if not state.exists or state.power != "on":
+            raise _Failed(f"the node is up, and it says {'power ' + state.power if state.exists else 'gone'}")
+        return "on"
+
+    def _evidence(self, provider: HasEvidence, tag: str) -> str:
+        sizes = [f"{name} ({len(piece)} bytes)" for name, piece in provider.evidence(self.node, tag)]
+        if not sizes:
+            raise _Failed("nothing came")
+        return ", ".join(sizes)
+
+    def _effect(self, verb: Verb, tag: str) -> str:
+        began = time.monotonic()
+        node = self.cluster.node(self.node.name) or self.node
+        was = self.provider.state(node, tag)
+        self._call(verb, node, tag, began)
+        lacks = "nothing could be read"
+        while time.monotonic() - began < self.deadline_s:
+            lacks = self._lacks(verb, node, tag, was)
+            if not lacks:
+                now = self.cluster.node(node.name)
+                boot = f"boot {node.machine.boot_id} → {now.machine.boot_id if now else '?'}"
+                return f"proved in {time.monotonic() - began:.0f} s: {boot}"
+            time.sleep(self.poll_s)
+        raise _Failed(f"no proof within {self.deadline_s:g} s: {lacks}")
+
+    def _call(self, verb: Verb, node: Node, tag: str, began: float) -> None:
+        while True:
+            self.fit()
+            try:
+                self.provider.do(verb, node, tag)
+            except NotSent as error:
+                if error.final or time.monotonic() - began >= self.deadline_s:
+                    raise
+                time.sleep(min(error.retry_after_s or self.poll_s, self.deadline_s))
+            except Unclear:
+                return  # its proof is waited for; it is never called again
+            else:
+                return
+
+    def _lacks(self, verb: Verb, node: Node, tag: str, was: MachineState) -> str:
+        """What is missing for the proof; empty = proved."""
+        try:
+            if isinstance(self.provider, HasSteps):
+                self.provider.proceed(verb, node, tag)
+            world = World(self.cluster.node(node.name), self.provider.state(node, tag))
+        except Unreadable as error:
+            return f"unreadable: {redact(str(error), 200)}"
+        except NotSent as error:
+            if error.final:
+                raise
+            return redact(str(error), 200)
+        return another_machine(node.identity, world) or missing(verb, node.identity, was, world) or ""
+
+
+def _left_out(name: str, why: str) -> Step:
+    return Step(name=name, passed=None, seen=why)
