@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from activities.inventory_file import read_inventory
 from activities.ports import NotAllowed
 from activities.providers.redfish.options import Bmc, Options, unencrypted
-from medevac.fleet.inventory import Inventory, InventoryError, Record
+from medevac.fleet.inventory import Inventory, InventoryError, Record, Reference
 from medevac.fleet.node import Node
 
 MOST_BYTES = 4096
@@ -51,7 +51,7 @@ class Known:
         try:
             bmc = Bmc(
                 address=f"{address.scheme}://{address.netloc}",
-                credential=str(record.bmc_credential or ""),
+                credential=str(Reference(*record.bmc_credential)) if record.bmc_credential else "",
                 system=address.path.rstrip("/"),
                 serial=record.serial,
             )

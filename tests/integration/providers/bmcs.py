@@ -99,7 +99,6 @@ class Bmcs:
     once: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By machine: one-time boots, and from what."""
     heard: Callable[[Call], None] = lambda call: None
-    media_missing: tuple[str, ...] = ()
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __enter__(self) -> Self:
@@ -202,7 +201,7 @@ class Bmcs:
         return given
 
     def _read(self, path: str, machine: str, forward: Callable[[], Answer]) -> Answer | None:
-        if path == "/images/os.iso":  # asked for by the emulator, in the middle of a call
+        if path.startswith("/images/os.iso"):  # asked for by the emulator, in the middle of a call
             return 200, {}, b"an image"
         self.reads.append(path)
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import wait
@@ -14,10 +15,14 @@ from typing import Any, cast
 from activities.ports import Provider, Verb
 from activities.providers.aws import access
 from activities.providers.aws.provider import make
+from activities.providers.redfish.provider import make as make_redfish
 from medevac.fleet.node import Node
 from tests.contracts.desk import Desk
 from tests.contracts.rigs import ProviderRig
-from tests.integration.providers.far_side import REGION, Call, FarSide
+from tests.integration.providers.bmcs import Bmcs
+from tests.integration.providers.far_side import REGION, FarSide
+
+MAKERS: dict[str, Callable[[str, dict[str, Any]], Provider]] = {"aws": make, "metal": make_redfish}
 
 
 @dataclass
@@ -40,18 +45,19 @@ class Attempt:
     incident: str
 
     def run(self) -> None:
-        still = Still(make("aws", self.options), self.node)
+        name = self.node.machine.provider
+        still = Still(MAKERS[name](name, self.options), self.node)
         Desk(cast(ProviderRig, still), self.ledger, self.incident).act(self.verb)
 
 
-def killed(far: FarSide, api: str, point: str, attempt: Attempt) -> int:
+def killed(far: FarSide | Bmcs, api: str, point: str, attempt: Attempt) -> int:
     """Runs it in a process that is killed with -9 `before` the call reaches the far side or `after` its effect."""
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__])
     worker = context.Process(target=attempt.run)
     started = threading.Event()
 
-    def kill(call: Call, where: str) -> bool:
+    def kill(call: object, where: str) -> bool:
         if where == point:
             assert started.wait(30)
             assert worker.pid

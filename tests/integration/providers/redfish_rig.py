@@ -74,7 +74,7 @@ class RedfishRig:
     def nodes(self) -> list[Node]:
         return list(self._nodes.values())
 
-    def change(self, id: str, **changes: Any) -> Node:
+    def change(self, id: str, /, **changes: Any) -> Node:
         """Of its node, or of its machine where that has such a field."""
         node = self._nodes[id]
         of_machine = {key: value for key, value in changes.items() if key in Machine.model_fields}
