@@ -16,6 +16,7 @@ from activities import signatures as sig
 from activities.casefacts import CaseFacts
 from activities.clock import Clock, utcnow
 from activities.failures import redact, unreadable
+from activities.heartbeat import Pulse
 from activities.intended import Lost, Rejected, SendOnce
 from activities.ports import HasThread, NotSent, Said, Thread, TicketRef, Tickets, Unclear, Unreadable
 from activities.registry import NotConfigured, Registry
@@ -59,25 +60,28 @@ class CaseActivities:
     @activity.defn(name=sig.CASE_STEP.name, no_thread_cancel_exception=True)
     def step(self, request: sig.CaseStepRequest) -> sig.CaseStepped:
         """Retried while the ledger can't be read. A ticket system that can't be reached is looked at again later."""
-        try:
-            case = self._change(request.case, partial(course.heard_out, told=request.told))
-            policy = self._policies.active()
-            if request.decided is not None:
-                case = self._change(
-                    case.id, lambda c: course.decided(c, bool(request.decided), request.reason, self._clock())
-                )
-            ask: ApprovalRequest | None = None
-            if case.state is CaseState.ASKED:
-                case, ask = self._asked(case, policy.policy, policy.version)
-            if case.state is CaseState.OPENING:
-                case = self._open(case)
-            if case.state in (CaseState.WAITING, CaseState.CLOSING):
-                case = self._follow(case, policy.policy)
-        except Unreadable as error:
-            raise unreadable("the ledger", error) from None
-        return sig.CaseStepped(
-            state=case.state, look_again_s=self._look_again(case, policy.policy), sayings=case.sayings, ask=ask
-        )
+        with Pulse():
+            try:
+                return self._step(request)
+            except Unreadable as error:
+                raise unreadable("the ledger", error) from None
+
+    def _step(self, request: sig.CaseStepRequest) -> sig.CaseStepped:
+        case = self._change(request.case, partial(course.heard_out, told=request.told))
+        version = self._policies.active()
+        policy = version.policy
+        if request.decided is not None:
+            yes, reason = request.decided, request.reason
+            case = self._change(case.id, lambda c: course.decided(c, yes, reason, self._clock()))
+        ask: ApprovalRequest | None = None
+        if case.state is CaseState.ASKED:
+            case, ask = self._asked(case, policy, version.version)
+        if case.state is CaseState.OPENING:
+            case = self._open(case)
+        if case.state in (CaseState.WAITING, CaseState.CLOSING):
+            case = self._follow(case, policy)
+        look_again_s = self._look_again(case, policy)
+        return sig.CaseStepped(state=case.state, look_again_s=look_again_s, sayings=case.sayings, ask=ask)
 
     def _change(self, case: str, how: Callable[[Case], Case]) -> Case:
         return self._cases.change(case, how, self._clock())

@@ -62,8 +62,13 @@ class CaseWorkflow:
         request = sig.CaseStepRequest(case=self.given.id, n=self.n, told=self.told)
         if (answer := self._answered()) is not None:
             request = request.model_copy(update={"decided": answer[0], "reason": answer[1]})
+        timing = self.given.timing
         stepped: sig.CaseStepped = await workflow.execute_activity(
-            sig.CASE_STEP.name, request, result_type=sig.CASE_STEP.gives, **sig.CASE_STEP.options(self.given.timing)
+            sig.CASE_STEP.name,
+            request,
+            result_type=sig.CASE_STEP.gives,
+            heartbeat_timeout=timedelta(seconds=timing.heartbeat_s),
+            **sig.CASE_STEP.options(timing),
         )
         if request.decided is not None:
             self.decision = self.question = None

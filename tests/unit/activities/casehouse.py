@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from activities import signatures as sig
-from activities.casework import CaseActivities
+from activities.casework import CaseActivities, Confirm
 from activities.evidence_store import FolderStore
 from activities.registry import Registry
 from activities.storage.cases import Cases
@@ -35,8 +35,8 @@ class Real:
 
 
 class CaseHouse(House):
-    def __init__(self, path: Path, **desk: Any) -> None:
-        super().__init__(path, Layout(nodes=48, durations=TEST))
+    def __init__(self, path: Path, *, anew: bool = True, confirm: Confirm | None = None, **desk: Any) -> None:
+        super().__init__(path, Layout(nodes=48, durations=TEST), anew=anew)
         self.desk = CommandRig(path / "desk", **desk)
         self.store = FolderStore(path / "evidence")
         self.registry = Registry(
@@ -62,7 +62,7 @@ class CaseHouse(House):
             self.cases,
             self.policies,
             self.once,
-            lambda view, who, why, token: self.confirmed.append((view.id, token)),
+            confirm or (lambda view, who, why, token: self.confirmed.append((view.id, token))),
             self.now,
         )
 

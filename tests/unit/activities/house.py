@@ -42,9 +42,11 @@ CLUSTER = "sim-a"
 
 
 class House:
-    def __init__(self, path: Path, layout: Layout | None = None) -> None:
+    def __init__(self, path: Path, layout: Layout | None = None, *, anew: bool = True) -> None:
+        """Not `anew`: the one that another process has built there."""
         world = path / "world.sqlite"
-        World.create(world, layout or Layout(nodes=16, durations=TEST), seed=7).close()
+        if anew:
+            World.create(world, layout or Layout(nodes=16, durations=TEST), seed=7).close()
         self.parts: Parts = parts(world)
         self.world = self.parts.world
         self.db = Database(f"sqlite:///{path / 'ledger.sqlite'}", timeout_s=1.0)
@@ -53,9 +55,8 @@ class House:
         self.intents = Intents(self.db)
         self.fences = Fences(self.db)
         self.policies = Policies(self.db)
-        self.policies.activate(
-            self.policies.propose(preset("demo"), "test", datetime.now(UTC)), None, datetime.now(UTC)
-        )
+        if anew:
+            self.activate(preset("demo"))
         self.guard = GuardStore(self.db, self.policies)
         self.bounded = Bounded(4)
         self.lease = LeaseRef(lease_id=INCIDENT, epoch=0)
@@ -71,6 +72,10 @@ class House:
         )
         self.once = SendOnce(self.ledger, self.bounded)
         self.census = CensusTaker(self.registry, self.policies, self.bounded, fresh_s=0.0)
+
+    def activate(self, policy: str) -> None:
+        now = datetime.now(UTC)
+        self.policies.activate(self.policies.propose(policy, "test", now), None, now)
 
     def close(self) -> None:
         self.bounded.close()
