@@ -19,6 +19,7 @@ from activities.evidence import Bundle, Evidence
 from activities.failures import Refused, redact
 from activities.gangs import Gangs
 from activities.heartbeat import Cancelled, Pulse
+from activities.planned import Notice, Notices
 from activities.ports import CanProbe, CanRequeue, Cluster, Eviction, HasVolumes, NotSent, Pod, Unreadable
 from activities.precondition import Look, RecentLook
 from activities.registry import NotConfigured, Registry
@@ -44,12 +45,14 @@ class EvacuationActivities:
         clock: Clock = utcnow,
         policies: Policies | None = None,
         evidence: Evidence | None = None,
+        notices: Notices | None = None,
     ) -> None:
         self._registry = registry
         self._look = look
         self._clock = clock
         self._policies = policies
         self._evidence = evidence
+        self._notices = notices
 
     @activity.defn(name=sig.EVACUATE.name, no_thread_cancel_exception=True)
     def evacuate(self, request: sig.EvacuateRequest) -> StepResult:
@@ -79,6 +82,7 @@ class EvacuationActivities:
                     silence,
                     self._checkpoints(cluster),
                     self._evidence,
+                    self._notices.of(request.pre) if self._notices else None,
                 )
             except Refused as refused:
                 if activity.info().attempt > 1:
@@ -126,6 +130,8 @@ class _Evacuation:
     silence: Silence
     checkpointed: Callable[[Workload], Workload]
     evidence: Evidence | None = None
+    notice: Notice | None = None
+    """Of the provider's own event, where the node is emptied for one."""
     known: Bundle | None = None
     """What was known before the first eviction."""
     sent: dict[str, Pod] = field(default_factory=dict)
@@ -157,6 +163,8 @@ class _Evacuation:
             recent.before_call()
             if time.monotonic() >= renew_at:
                 self.look.renew(pre)
+                if self.notice and recent.node:
+                    self.notice.hold(recent.node)
                 renew_at = time.monotonic() + 30
             working = True
             try:
@@ -272,9 +280,13 @@ class _Evacuation:
 
     def _emptied(self) -> StepResult:
         self.gangs.never_left_stopped()
+        told = ""
+        if self.notice and self.recent.node:
+            self.recent.before_call()
+            told = self.notice.acknowledge(self.recent.node)
         if self.sent or self.gangs.requeued:
-            return self.end(Outcome.DONE, f"{len(self.sent)} pods evicted and terminated")
-        return self.end(Outcome.ALREADY, "nothing was left to evict")
+            return self.end(Outcome.DONE, f"{len(self.sent)} pods evicted and terminated{told}")
+        return self.end(Outcome.ALREADY, f"nothing was left to evict{told}")
 
     def _time_is_over(self, trouble: str) -> StepResult | None:
         now = self.clock()

@@ -28,6 +28,7 @@ from activities.interceptor import LedgerInterceptor
 from activities.machines import MachineActivities
 from activities.marking import MarkActivities
 from activities.messaging import MessageActivities
+from activities.planned import Notices
 from activities.planning import PlanActivities
 from activities.precondition import Look
 from activities.recording import RecordingActivities
@@ -148,7 +149,13 @@ def implementations(
         PlanActivities(registry, stores.ledger, stores.policies, census, bounded, certificates=stores.certificates),
         MarkActivities(registry, stores.guard, census, bounded),
         LeaseActivities(stores.guard, census, stores.ledger, bounded),
-        EvacuationActivities(registry, look, policies=stores.policies, evidence=evidence),
+        EvacuationActivities(
+            registry,
+            look,
+            policies=stores.policies,
+            evidence=evidence,
+            notices=Notices(registry, stores.ledger),
+        ),
         MachineActivities(registry, look, stores.intents, stores.ledger, evidence=evidence),
         VerificationActivities(registry),
         TicketActivities(registry, stores.ledger, stores.cases, stores.policies, follow),

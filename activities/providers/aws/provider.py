@@ -17,6 +17,7 @@ from activities.providers.aws.groups import Groups
 from activities.providers.aws.instances import GROUP_TAG, KARPENTER_TAG, NODE_GROUP_TAG, Instance, Reader, Seen
 from activities.providers.aws.node_groups import NodeGroups
 from activities.providers.aws.options import Options
+from activities.providers.aws.planned import Planned
 from activities.registry import ConfigurationError
 from medevac.fleet.node import Capability, Machine, Node
 
@@ -37,6 +38,7 @@ class AwsProvider:
         self._access = Access(options)
         self._groups = Groups(self._access)
         self._node_groups = NodeGroups(self._access)
+        self._planned = Planned(self._access, self._groups)
         self._readers: dict[Place, Reader] = {}
         self._seen = _Recent()
         """What the look before a call saw."""
@@ -162,6 +164,10 @@ class AwsProvider:
         """More time for a machine that its group is ending by itself; whether there was anything to hold."""
         place, seen = self._access.place(node), self._look(node, "")
         return seen.instance is not None and self._groups.hold(place, seen.instance)
+
+    def acknowledge(self, node: Node, incident: str) -> tuple[str, ...]:
+        place, seen = self._access.place(node), self._look(node, "")
+        return self._planned.acknowledge(place, seen.instance) if seen.instance and not seen.instance.gone else ()
 
     # -- parts -------------------------------------------------------------------------------------------------
 

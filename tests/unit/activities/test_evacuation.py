@@ -11,8 +11,10 @@ from temporalio.exceptions import ApplicationError
 
 from activities.drain import Times, leaving, next_tier
 from activities.evacuation import EvacuationActivities
-from activities.ports import Eviction, Pod
+from activities.planned import Notices
+from activities.ports import Eviction, NotSent, Pod
 from activities.precondition import RecentLook
+from medevac.faults.classes import FaultClass
 from medevac.fleet.node import Node, Workload
 from medevac.incident import Outcome
 from medevac.policy.plan import Drain
@@ -281,3 +283,51 @@ def test_jobs_get_no_second_patience_from_a_later_attempt() -> None:
     late = Times.of(Drain.CHECKPOINT, START, 100, 10, START + timedelta(seconds=150))
     assert late.may_go(pod(), None, START + timedelta(seconds=80))
     assert late.deadline == START + timedelta(seconds=150)
+
+
+# -- a provider's own event --------------------------------------------------------------------------------------
+
+
+class Planner:
+    """Stands in a provider's place, which is told what it may do now."""
+
+    def __init__(
+        self, house: House, node: Node, monkeypatch: pytest.MonkeyPatch, error: Exception | None = None
+    ) -> None:
+        self.told: list[tuple[str, int]] = []
+        provider = house.registry.provider(node.machine.provider)
+
+        def acknowledge(of: Node, incident: str) -> tuple[str, ...]:
+            self.told.append((incident, len(workload_pods(house, of))))
+            if error:
+                raise error
+            return ("the hook is completed",)
+
+        monkeypatch.setattr(provider, "acknowledge", acknowledge, raising=False)
+        monkeypatch.setattr(provider, "hold", lambda node: False, raising=False)
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_the_provider_is_told_that_the_node_is_empty_when_it_was_emptied_for_its_event(
+    house: House, monkeypatch: pytest.MonkeyPatch, planned: bool
+) -> None:
+    node = house.marked(house.busy_node())
+    provider = Planner(house, node, monkeypatch)
+    if planned:
+        house.ledger.upsert_incident(house.view(node, fault_class=FaultClass.PLANNED, rev=1))
+    drains = EvacuationActivities(house.registry, house.look, notices=Notices(house.registry, house.ledger))
+    result = run(drains.evacuate, house.evacuate_request(node))
+    assert result.outcome is Outcome.DONE
+    assert provider.told == ([(INCIDENT, 0)] if planned else []), "told with pods on it, or for a repair"
+    assert ("the hook is completed" in result.reason) == planned
+
+
+def test_a_provider_that_cannot_be_told_does_not_fail_the_drain(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = house.marked(house.busy_node())
+    Planner(house, node, monkeypatch, NotSent("throttled, token=hunter2"))
+    house.ledger.upsert_incident(house.view(node, fault_class=FaultClass.PLANNED, rev=1))
+    drains = EvacuationActivities(house.registry, house.look, notices=Notices(house.registry, house.ledger))
+    result = run(drains.evacuate, house.evacuate_request(node))
+    assert result.outcome is Outcome.DONE
+    assert "could not be told that it is empty" in result.reason
+    assert "hunter2" not in result.reason
