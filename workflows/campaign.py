@@ -17,6 +17,7 @@ with workflow.unsafe.imports_passed_through():
 
 STEPS_IN_A_RUN = 1_000
 EXPIRY_SLACK_S = 60.0
+LAST_WORD_S = 30.0
 TOLD = (CampaignState.HALTED, CampaignState.PAUSED, CampaignState.ENDED)
 
 
@@ -60,7 +61,7 @@ class CampaignWorkflow:
                 await workflow.wait_condition(workflow.all_handlers_finished)
                 workflow.continue_as_new(given.model_copy(update={"n": self.n, "state": self.state}))
         if self.saying:
-            await asyncio.wait(self.saying, timeout=30)
+            await workflow.wait(self.saying, timeout=LAST_WORD_S)
         return str(self.state)
 
     def _over(self) -> bool:

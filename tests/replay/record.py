@@ -20,14 +20,18 @@ from temporalio.testing import WorkflowEnvironment
 
 from activities import signatures as sig
 from medevac.approvals.approval import ApprovalState, Verdict, Vote
+from medevac.campaigns.progress import CampaignState
 from medevac.faults.classes import FaultClass
 from medevac.incident import Hold, Outcome, State, StepResult
 from medevac.policy.plan import Action, ApprovalNeed, Plan, Rung
 from tests.votes import KEYS, SIGNER
 from tests.workflow.conftest import TEMPORAL, fault, scripted_workers
 from tests.workflow.scripted import Script, plan_for, until_cancelled
+from tests.workflow.test_campaign import decision
+from tests.workflow.test_campaign import start as start_campaign
 from worker.connection import MedevacPlugin
 from workflows.approval import ApprovalWorkflow
+from workflows.campaign import CampaignWorkflow
 from workflows.messages import ApprovalInput, By, HoldRequest, NodeInput, approval_workflow_id, node_workflow_id
 from workflows.node import NodeWorkflow
 
@@ -176,6 +180,18 @@ async def observed_until_quiet(r: Recorder) -> list[Handle]:
     return [handle]
 
 
+async def campaign(r: Recorder) -> list[Handle]:
+    states = iter([CampaignState.RUNNING, CampaignState.HALTED, CampaignState.ENDED])
+    r.script.on(
+        sig.CAMPAIGN_STEP,
+        lambda _: sig.CampaignStepped(state=next(states, CampaignState.ENDED), why="", look_again_s=0.1),
+    )
+    handle, name = await start_campaign(r.client)
+    await handle.signal(CampaignWorkflow.decided, decision(name))
+    await handle.result()
+    return [handle]
+
+
 CASES: dict[str, Callable[[Recorder], Awaitable[list[Handle]]]] = {
     case.__name__: case
     for case in (
@@ -186,6 +202,7 @@ CASES: dict[str, Callable[[Recorder], Awaitable[list[Handle]]]] = {
         rejected_handed_over_and_confirmed,
         held_worse_and_aborted,
         observed_until_quiet,
+        campaign,
     )
 }
 

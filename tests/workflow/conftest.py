@@ -19,6 +19,7 @@ from medevac.faults.catalogue import classify
 from tests.workflow.scripted import Script
 from worker.connection import MedevacPlugin
 from workflows.approval import ApprovalWorkflow
+from workflows.campaign import CampaignWorkflow
 from workflows.messages import NodeInput, node_workflow_id
 from workflows.node import NodeWorkflow
 
@@ -48,7 +49,7 @@ def scripted_workers(client: Client, script: Script) -> list[Worker]:
         Worker(
             client,
             task_queue=queue.value,
-            workflows=[NodeWorkflow, ApprovalWorkflow] if queue is sig.Queue.MAIN else [],
+            workflows=[NodeWorkflow, ApprovalWorkflow, CampaignWorkflow] if queue is sig.Queue.MAIN else [],
             activities=script.activities(),
             max_heartbeat_throttle_interval=timedelta(seconds=0.2),
             default_heartbeat_throttle_interval=timedelta(seconds=0.2),
