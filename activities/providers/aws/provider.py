@@ -184,7 +184,7 @@ class AwsProvider:
         given: dict[str, Any] = {"ImageId": image} if image else {}
         answer = self._access.write(
             place, "ec2", "CreateReplaceRootVolumeTask", who=f"reinstall/{instance.id}", InstanceId=instance.id,
-            ClientToken=launching.token("reinstall", tag, instance.id, instance.root_volume),
+            ClientToken=launching.token("reinstall", tag, instance.id, instance.root_volume, image),
             DeleteReplacedRootVolume=True, **given,
         )  # fmt: skip
         return str(answer["ReplaceRootVolumeTask"]["ReplaceRootVolumeTaskId"])

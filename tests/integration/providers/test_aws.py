@@ -206,6 +206,17 @@ def test_a_stopped_machine_is_not_rebooted(far: FarSide) -> None:
     assert "only what runs" in refusal(rig, Verb.REBOOT)
 
 
+def test_the_image_of_an_order_goes_before_that_of_the_options(far: FarSide) -> None:
+    rig = AwsRig(far, image="ami-11111111")
+    rig.aws.do(Verb.REINSTALL, rig.node, TAG)
+    machine = rig.node.machine.model_copy(update={"image": "ami-22222222"})
+    rig.aws.do(Verb.REINSTALL, rig.node.model_copy(update={"machine": machine}), TAG)
+    assert [call.given["ImageId"] for call in far.done("CreateReplaceRootVolumeTask")] == [
+        "ami-11111111",
+        "ami-22222222",
+    ]
+
+
 def test_a_failed_replacement_of_the_root_volume_is_told(far: FarSide, desk: Opens) -> None:
     rig = AwsRig(far)
     far.failed_tasks.add(rig.node.machine.id)
