@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from activities.failures import redact
 from activities.ports import Unreadable
@@ -71,6 +72,10 @@ class CaseFacts:
         record = self._registry.inventory.join(node).record
         serial = machine.serial or (record.serial if record else "") or None
         return Known(machine_id=machine.id, serial=serial, boot_id=machine.boot_id)
+
+    def note(self, subject: Subject, text: str, at: datetime) -> None:
+        """Into the ledger, as what was done to the node."""
+        self._ledger.note(subject.cluster, subject.node, text, at)
 
     def view(self, incident: str) -> IncidentView | None:
         return self._ledger.incident(incident)

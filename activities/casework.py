@@ -116,7 +116,7 @@ class CaseActivities:
         letter = case.letter
         try:
             ref, _ = self._once.send(
-                StepKey(incident=case.id, step="open"),
+                StepKey(incident=case.id, step="open", n=case.tries),
                 "ticket",
                 find=lambda: tickets.find(case.id),
                 send=lambda: tickets.open(case.id, letter.title, letter.body, case.provider),
@@ -210,6 +210,11 @@ class CaseActivities:
         """Serials that have left, so that one which comes back is known again."""
         was = {subject.incident: subject.proof for subject in before.subjects}
         now = self._clock()
+        for subject in after.subjects:
+            there = seen.get(subject.incident)
+            other = subject.was.other_machine(there.now) if there and there.now else ""
+            if subject.proof and other and not was.get(subject.incident):
+                self._facts.note(subject, f"{other} ({after.id})", now)
         self._cases.remember(
             BadPart(
                 serial=subject.was.serial,
@@ -287,14 +292,15 @@ class CaseActivities:
             except (Unclear, Unreadable) as error:
                 text = redact(str(error), 300)
                 return self._change(case.id, lambda c: course.troubled(c, text, self._clock()))
-        who = "medevac"
 
         def close(case: Case) -> Case:
             if by_hand and case.ticket is not None:
                 case = case.saying(
                     f"{case.id}: close {case.ticket.id} by hand, its machines are proved. {why}".rstrip()
                 )
-            return course.close(case, who, course.last_words(case), self._clock())
+            if case.closed_by:
+                return course.close(case, case.closed_by, case.why, self._clock())
+            return course.close(case, "medevac", course.last_words(case), self._clock())
 
         return self._change(case.id, close)
 

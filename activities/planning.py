@@ -16,6 +16,7 @@ from activities.failures import Bounded, redact, unreadable
 from activities.means import means
 from activities.ports import CanProbe, HasLocalData, HasOthers, Unreadable
 from activities.registry import NotConfigured, Registry
+from activities.storage.cases import Cases
 from activities.storage.certificates import Certificates
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
@@ -58,6 +59,7 @@ class PlanActivities:
         bounded: Bounded,
         clock: Clock = utcnow,
         certificates: Certificates | None = None,
+        cases: Cases | None = None,
     ) -> None:
         self._registry = registry
         self._ledger = ledger
@@ -66,6 +68,7 @@ class PlanActivities:
         self._bounded = bounded
         self._clock = clock
         self._certificates = certificates
+        self._cases = cases
         self._applied: tuple[PolicyVersion, list[PolicyVersion]] | None = None
 
     @activity.defn(name=sig.PLAN.name, no_thread_cancel_exception=True)
@@ -162,7 +165,18 @@ class PlanActivities:
         machine = node.machine.id if node else None
         pool = node.pool if node else None
         known = self._ledger.history(request.incident, request.cluster, request.node, machine, now, pool=pool)
-        return known.model_copy(update={"spares": self._census.spares(request.cluster, pool)})
+        spares = self._census.spares(request.cluster, pool)
+        return known.model_copy(update={"spares": spares, "bad_parts": self._bad_parts(request.incident, node)})
+
+    def _bad_parts(self, incident: str, node: Node | None) -> tuple[str, ...]:
+        if self._cases is None or node is None:
+            return ()
+        record = self._registry.inventory.join(node).record
+        serials = (node.machine.serial or "", *(record.gpus if record else ()))
+        return tuple(
+            f"its {part.part} {part.serial} was sent back before, on {part.at:%Y-%m-%d}: {part.why}"
+            for part in self._cases.known_bad(serials, but=incident)
+        )
 
     def _acting_since(self, active: PolicyVersion, pool: str | None) -> datetime | None:
         if self._applied is None or self._applied[0] != active:

@@ -111,6 +111,10 @@ class Registry:
         self.cluster(cluster)
         return self._checks.get(cluster) or NoChecks(simulated=self.simulated)
 
+    def ticket_systems(self) -> list[Tickets]:
+        """Each once, whatever number of providers it serves."""
+        return list({id(one): one for one in self._tickets.values()}.values())
+
     def tickets(self, provider: str) -> Tickets:
         return _find("ticket system for provider", provider, self._tickets)
 

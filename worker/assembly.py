@@ -146,7 +146,15 @@ def implementations(
     once = SendOnce(stores.ledger, bounded)
     evidence = Evidence(registry, registry.evidence, stores.policies, bounded) if registry.evidence else None
     objects = (
-        PlanActivities(registry, stores.ledger, stores.policies, census, bounded, certificates=stores.certificates),
+        PlanActivities(
+            registry,
+            stores.ledger,
+            stores.policies,
+            census,
+            bounded,
+            certificates=stores.certificates,
+            cases=stores.cases,
+        ),
         MarkActivities(registry, stores.guard, census, bounded),
         LeaseActivities(stores.guard, census, stores.ledger, bounded),
         EvacuationActivities(

@@ -204,6 +204,26 @@ class SlackUser(Model):
     user: str = Field(pattern=r"^[UW][A-Z0-9]{2,30}$")
 
 
+class Replies(Model):
+    """How a ticket system signs in that posts its replies to the gateway (docs/cases.md)."""
+
+    bearer: Token | None = None
+    basic: Basic | None = None
+    hmac: Secret | None = None
+    """Standard-Webhooks signature, as of senders."""
+
+    @model_validator(mode="after")
+    def _signs_in(self) -> Self:
+        if sum(way is not None for way in (self.bearer, self.basic, self.hmac)) != 1:
+            raise ValueError("give exactly one of `bearer`, `basic` and `hmac`")
+        return self
+
+
+class TicketSystem(Part):
+    replies: Replies | None = None
+    """Unset: nobody may post replies, they are looked for."""
+
+
 class Person(Model):
     """One principal. `groups`: `viewer`, `operator`, `approver`, `capacity-owners`, `admin`, or the policy's own."""
 
@@ -241,7 +261,7 @@ class Config(Model):
     clusters: tuple[Cluster, ...] = Field(min_length=1)
     providers: tuple[Provider, ...] = Field(min_length=1)
     checks: tuple[Part, ...] = ()
-    tickets: tuple[Part, ...] = ()
+    tickets: tuple[TicketSystem, ...] = ()
     chat: Part | None = None
     scorecard: Scorecard = Scorecard()
     """What machines cost, and what their trouble does (docs/providers.md)."""

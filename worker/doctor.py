@@ -13,6 +13,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, Describe
 
 from activities.ports import Cluster, HasRights, Unreadable
 from activities.signatures import Queue
+from activities.ticketing import name_of
 from medevac.fleet.node import Node
 from medevac.model import Model
 from medevac.policy.pools import Coexist, Pool
@@ -115,6 +116,14 @@ async def _parts(settings: Settings) -> str:
                 f"provider {provider.name} may not: {'; '.join(lacks)}",
                 "give its account these rights, or correct its options (see docs/providers.md)",
             )
+    for tickets in registry.ticket_systems():
+        name = name_of(tickets)
+        try:
+            lacks = await asyncio.to_thread(tickets.missing_rights) if isinstance(tickets, HasRights) else []
+        except Unreadable as error:
+            raise _Bad(f"tickets {name}: {error}", "see how it signs in, in docs/cases.md") from error
+        if lacks:
+            raise _Bad(f"tickets {name} may not: {'; '.join(lacks)}", "give its account these rights (docs/cases.md)")
     return f"{', '.join(said)} can be read{' (simulated)' if registry.simulated else ''}"
 
 

@@ -116,6 +116,8 @@ class Case(Model):
     opened_at: datetime
     updated_at: datetime
     ticket: Ticket | None = None
+    tries: int = 1
+    """Of opening it; a person may ask for another."""
     trouble_since: datetime | None = None
     """The ticket system has not been reached since."""
     trouble_told: bool = False

@@ -77,16 +77,22 @@ def decided(case: Case, yes: bool, why: str, now: datetime) -> Case:
 
 
 def opened(case: Case, ticket: Ticket, now: datetime) -> Case:
-    return case.model_copy(
-        update={
-            "state": CaseState.WAITING,
-            "why": f"with {case.provider}",
-            "ticket": ticket,
-            "last_word_at": now,
-            "trouble_since": None,
-            "updated_at": now,
-        }
-    ).saying(f"{case.id}: ticket {ticket.id} is open with {case.provider} ({case.letter.title}) {ticket.url}".rstrip())
+    # A person may have closed it while it was being opened.
+    state = CaseState.WAITING if case.state is CaseState.OPENING else CaseState.CLOSING
+    changes = {
+        "state": state,
+        "why": f"with {case.provider}" if state is CaseState.WAITING else case.why,
+        "ticket": ticket,
+        "last_word_at": now,
+        "updated_at": now,
+    }
+    return (
+        reached(case)
+        .model_copy(update=changes)
+        .saying(
+            f"{case.id}: ticket {ticket.id} is open with {case.provider} ({case.letter.title}) {ticket.url}".rstrip()
+        )
+    )
 
 
 def failed(case: Case, why: str, now: datetime) -> Case:
@@ -280,6 +286,20 @@ def heard_out(case: Case, told: int) -> Case:
 
 def last_words(case: Case) -> str:
     return "; ".join(dict.fromkeys(subject.proof for subject in case.subjects if subject.proof))
+
+
+def close_by_person(case: Case, by: str, why: str, now: datetime) -> Case:
+    """Their word is enough for the case and its ticket; it proves nothing of a machine."""
+    if case.ticket is None:
+        return close(case, by, why, now)
+    closing = case.model_copy(update={"state": CaseState.CLOSING, "why": why, "closed_by": by, "updated_at": now})
+    return closing if case.over_there else closing.commenting("We close this from our side. Thank you.")
+
+
+def retried(case: Case, by: str, now: datetime) -> Case:
+    """A person has seen to what stood in the way, and that there is no ticket yet."""
+    changes = {"state": CaseState.OPENING, "why": f"opened again by {by}", "tries": case.tries + 1, "sayings": ()}
+    return reached(case).model_copy(update={**changes, "updated_at": now})
 
 
 def close(case: Case, by: str, why: str, now: datetime) -> Case:

@@ -218,4 +218,6 @@ class History(Model):
     """True when the ledger says that the asking incident is over (a restored, older workflow store)."""
     spares: int | None = None
     """Known spares of the pool; None when nobody counts them."""
+    bad_parts: tuple[str, ...] = ()
+    """Of this machine's parts: those that were sent back before, in words."""
     frozen: str | None = None

@@ -176,6 +176,7 @@ class Situation:
             found.append(f"before: {self.context.failed}")
         if history.frozen:
             found.append(f"frozen: {history.frozen}; destructive steps wait until it is thawed")
+        found += history.bad_parts
         if history.spares == 0 and self.context.workloads:
             pool = self.place.pool if self.place else None
             found.append(f"pool `{pool}` has no spare left and work runs here: the guard makes it wait")

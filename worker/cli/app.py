@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from worker.cli import campaign, events, inventory, payloads, people, policy, processes, providers
+from worker.cli import campaign, case, events, inventory, payloads, people, policy, processes, providers
 from worker.cli.output import Failed
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ for room in (processes, payloads, people, providers):
 app.add_typer(policy.app, name="policy")
 app.add_typer(events.app, name="events")
 app.add_typer(campaign.app, name="campaign")
+app.add_typer(case.app, name="case")
 app.add_typer(inventory.app, name="inventory")
 app.add_typer(providers.app, name="provider")
 

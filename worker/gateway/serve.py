@@ -15,6 +15,7 @@ import uvicorn
 
 from medevac.events.registry import sources
 from worker.gateway.app import create_app
+from worker.gateway.case_replies import repliers
 from worker.gateway.handshakes import Handshakes
 from worker.gateway.people import People
 from worker.gateway.senders import Senders
@@ -45,6 +46,7 @@ async def build_services(settings: Settings, installation: Installation) -> tupl
         installation=config.installation,
         sources=sources(),
         senders=Senders(config.senders, sns=sns),
+        repliers=repliers(config.tickets),
         people=People(config.people),
         intake=parts.intake,
         deliveries=parts.deliveries,

@@ -47,6 +47,8 @@ class Services:
     scorecard: Scorecard = field(default_factory=Scorecard)
     max_body_bytes: int = MAX_PAYLOAD_BYTES
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    repliers: Senders = field(default_factory=lambda: Senders(()))
+    """Ticket systems that post their replies, each under its own name."""
     speakers: Mapping[str, Speaker] = field(default_factory=dict)
     """Queues, pollers and watchers, whose refused payloads may be submitted again here."""
     console: Console = field(default_factory=Console)

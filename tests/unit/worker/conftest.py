@@ -125,14 +125,14 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def registry(world: World, tmp_path: Path) -> Registry:
-    from worker.config import Cluster, Config, Part, Provider
+    from worker.config import Cluster, Config, Part, Provider, TicketSystem
 
     config = Config(
         installation="test",
         clusters=tuple(Cluster(name=name, kind="simulation") for name in CLUSTERS),
         providers=tuple(Provider(name=name, kind="simulation") for name in world.layout.providers),
         checks=(Part(name="checks", kind="simulation"),),
-        tickets=(Part(name="tickets", kind="simulation"),),
+        tickets=(TicketSystem(name="tickets", kind="simulation"),),
     )
     return build_registry(config, tmp_path)
 

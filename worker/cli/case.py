@@ -1,0 +1,98 @@
+"""`medevac case`: tickets with providers, what they answered, and a person's word on them, through the gateway."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from worker.cli.output import plain, print_json, print_styled, print_table, style_of
+
+app = typer.Typer(help="Tickets with providers: what was written, what they answered, what proves it.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON, for pipes.")]
+Why = Annotated[str, typer.Option("--reason", "-r", help="Why.")]
+
+
+@app.command("list")
+def list_all(
+    everything: Annotated[bool, typer.Option("--all", help="Closed ones too.")] = False, as_json: AsJson = False
+) -> None:
+    """Lists cases, newest first."""
+    listed = _api().get("/v1/cases", open=not everything)
+    if as_json:
+        print_json(listed)
+        return
+    print_table(
+        ("case", "provider", "ticket", "nodes", "state", "because", "since"),
+        (
+            (
+                one["id"], one["provider"], (one["ticket"] or {}).get("id", ""), _nodes(one), one["state"], one["why"],
+                one["opened_at"][:16].replace("T", " "),
+            )
+            for one in listed
+        ),
+        "no case is open",
+    )  # fmt: skip
+
+
+@app.command()
+def show(case: str, as_json: AsJson = False) -> None:
+    """What was written, what they answered and what that seems to propose, and what is proved."""
+    one = _api().get(f"/v1/cases/{_part(case)}")
+    if as_json:
+        print_json(one)
+        return
+    ticket = one["ticket"] or {}
+    print_styled((f"{one['id']}  {one['letter']['title']}  ", "bold"), (one["state"], style_of(one["state"])))
+    print(plain(f"  {one['why']}"))
+    print(plain(f"  with {one['provider']} ({one['system']}): {ticket.get('id', 'no ticket')} {ticket.get('url', '')}"))
+    print_table(
+        ("node", "incident", "fault", "proved by"),
+        (
+            (f"{s['cluster']}/{s['node']}", s["incident"], s["fault"], s["proof"] or "nothing yet")
+            for s in one["subjects"]
+        ),
+        "no machine",
+    )
+    print(plain("\n".join(f"  | {line}" for line in one["letter"]["body"].splitlines())))
+    print_table(
+        ("heard", "from", "seems to say", "quote"),
+        ((h["at"][:16].replace("T", " "), h["author"], h["proposal"], h["quote"]) for h in one["heard"]),
+        "no reply yet",
+    )
+
+
+@app.command()
+def comment(case: str, text: str) -> None:
+    """Writes to the provider in the ticket."""
+    print(plain(_api().post(f"/v1/cases/{_part(case)}/comment", {"text": text})["answer"]))
+
+
+@app.command()
+def close(case: str, reason: Why = "") -> None:
+    """Closes the case and its ticket. Nodes stay as they are: `medevac confirm` has one checked and returned."""
+    print(plain(_api().post(f"/v1/cases/{_part(case)}/close", {"reason": reason})["answer"]))
+
+
+@app.command()
+def retry(case: str, reason: Why = "") -> None:
+    """Opens a ticket that could not be opened, once its hindrance is gone. One that is found is not opened again."""
+    print(plain(_api().post(f"/v1/cases/{_part(case)}/retry", {"reason": reason})["answer"]))
+
+
+def _nodes(one: dict[str, Any]) -> str:
+    nodes = list(dict.fromkeys(subject["node"] for subject in one["subjects"]))
+    return ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+
+
+def _part(case: str) -> str:
+    from worker.cli.api import part
+
+    return part(case)
+
+
+def _api() -> Any:
+    from worker.cli.api import person_api
+
+    return person_api()
