@@ -1,0 +1,118 @@
+"""Slack obeys what every chat obeys, on a server that behaves as Slack's API does."""
+
+from __future__ import annotations
+
+import pytest
+
+from activities.chat import slack as adapter
+from activities.chat.pacing import Pacing
+from activities.chat.slack import SlackChat
+from activities.ports import NotSent, Place, Unclear, Unreadable
+from activities.registry import ConfigurationError
+from tests.contracts.chat import ChatContract
+from tests.contracts.rigs import Trouble
+from tests.integration.slack.far_slack import SECRET, TOKEN, FarSlack, options
+
+HOW = {
+    Trouble.REFUSE: "is_archived",
+    Trouble.THROTTLE: "429",
+    Trouble.TIMEOUT_BEFORE: "before",
+    Trouble.TIMEOUT_AFTER: "after",
+}
+
+
+class SlackRig:
+    def __init__(self, slack: FarSlack) -> None:
+        self.slack = slack
+        self.chat = chat_of(slack)
+        root = self.chat.api.send("chat.postMessage", channel="C0FLEET", text="inc-1")
+        self.chat.know(lambda thread: Place("C0FLEET", root["ts"]) if thread == "inc-1" else None)
+
+    def trouble(self, kind: Trouble) -> None:
+        self.slack.trouble.append(HOW[kind])
+
+    def posted(self) -> int:
+        return len([message for message in self.slack.messages if message.thread])
+
+    def pass_time(self) -> None: ...
+
+
+def chat_of(slack: FarSlack, **more: object) -> SlackChat:
+    chat = adapter.make("slack", options(slack, **more))
+    chat.api.pacing = Pacing(scale=0.0)
+    return chat
+
+
+class TestSlack(ChatContract):
+    @pytest.fixture
+    def rig(self, slack: FarSlack) -> SlackRig:
+        return SlackRig(slack)
+
+
+@pytest.mark.parametrize("error", ["invalid_auth", "not_in_channel", "invalid_blocks", "msg_too_long"])
+def test_what_cannot_help_is_final(slack: FarSlack, error: str) -> None:
+    slack.trouble.append(error)
+    with pytest.raises(NotSent, match=error) as refusal:
+        chat_of(slack).post("k/s/1", "medevac-sweep", "text")
+    assert refusal.value.final
+
+
+@pytest.mark.parametrize("trouble", ["500", "internal_error"])
+def test_what_may_have_been_taken_is_unclear(slack: FarSlack, trouble: str) -> None:
+    slack.trouble.append(trouble)
+    with pytest.raises(Unclear):
+        chat_of(slack).post("k/s/1", "medevac-sweep", "text")
+
+
+def test_a_line_waits_for_its_incidents_message_but_not_for_ever(slack: FarSlack) -> None:
+    chat = chat_of(slack)
+    with pytest.raises(NotSent, match="isn't there yet") as waits:
+        chat.post("inc-9/notify/1", "inc-9", "text")
+    assert not waits.value.final
+    chat._patience_s = 0.0
+    chat.post("inc-9/notify/1", "inc-9", "text")
+    assert [m.channel for m in slack.messages] == ["C0FLEET"]
+    chat.post("messages/x/1", "medevac-sweep", "@here stuck")
+    assert slack.messages[-1].channel == "C0ONCALL"
+
+
+def test_a_search_that_slack_refuses_is_unreadable(slack: FarSlack) -> None:
+    slack.trouble.append("429")
+    with pytest.raises(Unreadable):
+        chat_of(slack).find("inc-1/notify/1")
+
+
+def test_tiers_are_obeyed_and_the_wait_is_slacks(slack: FarSlack) -> None:
+    slack.strict = True
+    chat, refused = chat_of(slack), []
+    for n in range(10):
+        try:
+            chat.post(f"k/s/{n}", "medevac-sweep", "text")
+        except NotSent as error:
+            refused.append(error)
+    assert 3 <= len(slack.messages) < 10
+    assert len(refused) == 10 - len(slack.messages)
+    assert all(error.retry_after_s and not error.final for error in refused)
+    calls = slack.calls["chat.postMessage"]
+    with pytest.raises(NotSent):
+        chat.post("k/s/99", "medevac-sweep", "text")
+    assert slack.calls["chat.postMessage"] == calls, "it isn't even asked before the time is over"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"team": "medevac"}, "team"),
+        ({"channels": {"everyday": "#gpu-fleet", "person_needed": "C0X", "approvals": "C0X"}}, "channels.everyday"),
+        ({"bot_token": {"env": "NOT_SET_ANYWHERE"}}, "NOT_SET_ANYWHERE"),
+        ({"bot_token": {}}, "exactly one of"),
+        ({"routes": [{"channel": "C0FLEET"}]}, "empty route"),
+        ({"token": "xoxb-in-the-file"}, "token"),
+    ],
+)
+def test_a_wrong_configuration_says_what_to_change(slack: FarSlack, wrong: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as error:
+        adapter.make("slack", options(slack, **wrong))
+    assert TOKEN not in str(error.value)
+    assert SECRET not in str(error.value)
+    assert "xoxb-in" not in str(error.value)

@@ -1,0 +1,182 @@
+"""What people are shown: all that an approval must hold, and the longest case within Slack's limits."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+from activities.chat import blocks
+from medevac.approvals.approval import ApprovalState, ApprovalView, Verdict, Vote, Waiter
+from medevac.approvals.tally import shown_hash
+from medevac.policy.plan import ApprovalNeed
+from medevac.telling.asking import APPROVE, approval_card, vote_of
+from medevac.telling.card import At, Card, Field, plain
+from medevac.telling.facts import Budget, Facts, Job, Links
+from tests.slack_limits import why_invalid
+
+AT = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
+SNAPSHOT = Path(__file__).parent / "longest.json"
+LINKS = Links(incident="https://medevac.example/incidents/{incident}", runbook="https://runbooks.example/{code}")
+HOSTILE = "<!channel> & <https://evil.example|click> *bold* ` \u202e"
+
+
+def need(**changed: object) -> ApprovalNeed:
+    given = ApprovalNeed(groups=("approver",), threshold=2, one_of="capacity-owners", expires_s=14_400,
+                         why=("it is a reserved slot",))  # fmt: skip
+    return given.model_copy(update=changed)
+
+
+def waiter(n: int = 1, **changed: object) -> Waiter:
+    given = Waiter(
+        incident=f"inc-{n}",
+        workflow_id=f"node/a/gpu-{n}",
+        cluster="a",
+        node=f"gpu-{n}",
+        plan_hash="abcd",
+        text=f"a/gpu-{n}: replace for xid/79. The machine fell off the bus twice in 7 days",
+        destroys=(
+            "Job llama-7b (64 GPUs on 8 nodes): 12.8 GPU-hours since its checkpoint at 00:18:00",
+            "the reserved slot of i-0abc",
+        ),
+    )
+    return given.model_copy(update=changed)
+
+
+def view(*waiters: Waiter, **changed: object) -> ApprovalView:
+    listed = waiters or (waiter(),)
+    given = ApprovalView(
+        id="inc-1/1",
+        workflow_id="approval/inc-1/1",
+        title="replace gpu-1",
+        state=ApprovalState.PENDING,
+        fleet_wide=len(listed) > 1,
+        need=need(),
+        requested_by="kim",
+        requested_at=AT,
+        expires_at=AT + timedelta(hours=4),
+        waiters=listed,
+        shown_hash=shown_hash("replace gpu-1", need(), listed),
+    )
+    return given.model_copy(update=changed)
+
+
+def facts(n: int = 1, **changed: object) -> Facts:
+    given = Facts(
+        cluster="a",
+        node=f"gpu-{n}",
+        rack="r17",
+        pool="train",
+        provider="aws",
+        machine_id="i-0abc",
+        serial="S-4711",
+        fault="xid/79",
+        fault_class="critical",
+        entities=("gpu:4",),
+        first_seen=AT - timedelta(minutes=12),
+        evidence=("one", "two", "three", "four"),
+        jobs=(Job(name="llama-7b", owner="research", gpus=64),),
+        rung="replace",
+        attempt=2,
+        of=2,
+        budgets=(Budget(domain="rack a/r17", used=0, limit=1), Budget(domain="pool a/train", used=3, limit=5, out=1)),
+        spares=2,
+        past=("2026-03-20 xid/79: returned", "2026-03-11 xid/79: returned"),
+    )
+    return given.model_copy(update=changed)
+
+
+def test_a_question_holds_all_that_its_voters_must_weigh() -> None:
+    said = plain(approval_card(view(), {"inc-1": facts()}, LINKS))
+    for what in (
+        "cluster a", "node gpu-1", "rack r17", "pool train", "provider aws", "machine i-0abc", "serial S-4711",
+        "xid/79", "fallen off the bus", "gpu:4", "https://runbooks.example/xid%2F79",
+        "First seen: 2026-03-29 00:18 UTC", "one\ntwo\nthree\n", "https://medevac.example/incidents/inc-1",
+        "12.8 GPU-hours since its checkpoint at 00:18:00 (owner research)", "llama-7b of research, 64 GPUs",
+        "replace, attempt 2 of 2", "the reserved slot of i-0abc",
+        "If nobody answers: it is a no at 2026-03-29 04:30 UTC",
+        "rack a/r17: 0 of 1 used", "pool a/train: 3 of 5 used, 1 out by others", "spares: 2",
+        "2026-03-20 xid/79: returned", "2 of approver, one of them of capacity-owners", "not kim, who asked",
+    ):  # fmt: skip
+        assert what in said, what
+    assert "four" not in said
+
+
+def test_the_reader_sees_their_own_clock() -> None:
+    card = Card("t", "s", fields=(Field("First seen", (At(AT),)),))
+    assert "02:30" in plain(card, timezone(timedelta(hours=2)))
+    [section] = blocks.sections(card.fields)
+    assert section["text"]["text"].endswith("<!date^1774744200^{date_short_pretty} {time}|2026-03-29 00:30 UTC>")
+
+
+def test_what_is_not_known_is_said() -> None:
+    said = plain(approval_card(view(), {"inc-1": facts(jobs=(), unreadable="the node: no answer")}, Links()))
+    assert "Jobs hit: can't be read now" in said
+    assert "Can't be read now: the node: no answer" in said
+    assert "medevac incidents inc-1" in said
+    # A waiter that nobody knows anything of is still asked about.
+    assert "gpu-1" in plain(approval_card(view(), {}, Links()))
+
+
+def test_a_button_carries_no_more_than_what_and_as_shown() -> None:
+    asked = view()
+    button = approval_card(asked, {}, LINKS).buttons[0]
+    assert (button.action, vote_of(button.value)) == (APPROVE, (asked.id, asked.shown_hash))
+    assert set(json.loads(button.value)) == {"a", "h"}
+
+
+def longest() -> Card:
+    """Everything as long as anything in the ledger may be, and as hostile."""
+    long = (HOSTILE * 200)[:1_000]
+    waiters = tuple(
+        waiter(n, text=long, destroys=tuple(long for _ in range(20)), node=("n" * 200 + str(n))) for n in range(500)
+    )
+    known = {
+        w.incident: facts(
+            evidence=(long,) * 9,
+            jobs=tuple(Job(name=long[:200] + str(n), owner=long[:100], gpus=8) for n in range(50)),
+            past=(long,) * 30,
+            budgets=tuple(Budget(domain=long[:300], used=n, limit=n) for n in range(9)),
+            entities=(long[:200],) * 8,
+            unreadable=long,
+            rack=long[:200],
+        )
+        for w in waiters
+    }
+    one = Vote(approval="a", voter=long[:60], groups=(), verdict=Verdict.APPROVE, shown_hash="h", via="slack", at=AT)
+    votes = tuple(one.model_copy(update={"voter": f"{n}{one.voter}"}) for n in range(30))
+    asked = view(
+        *waiters,
+        id=("inc-" + "x" * 300),
+        title=long,
+        need=need(groups=tuple(f"{n}{long[:60]}" for n in range(30)), why=(long,) * 9),
+        votes=votes,
+    )
+    return approval_card(asked, known, LINKS)
+
+
+def test_the_longest_case_is_within_slacks_limits_and_hurts_nobody() -> None:
+    made = blocks.message(longest())
+    assert why_invalid(made["blocks"]) == []
+    assert len(made["text"]) <= 4_000
+    assert sum(len(str(block)) for block in made["blocks"]) < 16_000
+    texts = [block["text"]["text"] for block in made["blocks"] if block["type"] == "section"]
+    # Plain text, as the header's, is shown as it stands; all else could mention people or make links.
+    for text in (made["text"], *texts):
+        assert "<!channel>" not in text
+        assert "<https://evil" not in text
+    for label in ("Who may approve", "If nobody answers", "Nodes (500)", "Destroys", "Fault", "Where", "Budgets"):
+        assert any(f"*{label}:*" in text for text in texts), label
+    # `MEDEVAC_SNAPSHOT=1` writes it anew, to be looked at in Slack's Block Kit Builder.
+    if os.environ.get("MEDEVAC_SNAPSHOT") == "1":
+        SNAPSHOT.write_text(json.dumps(made, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")
+    assert json.loads(SNAPSHOT.read_text(encoding="utf-8")) == made
+
+
+def test_no_cut_goes_through_an_escape() -> None:
+    for limit in range(1, 40):
+        short = blocks.cut(blocks.escape("a&b<c>d&e" * 5), limit)
+        assert len(short) <= limit
+        bare = short.replace("&amp;", "").replace("&lt;", "").replace("&gt;", "")
+        assert "&" not in bare
