@@ -13,6 +13,7 @@ from tests.contracts.desk import Desk
 from tests.contracts.rigs import ProviderRig
 from tests.integration.providers.bmcs import PASSWORD, USER, Bmcs, Emulator
 from tests.integration.providers.far_side import REGION, FarSide
+from tests.integration.providers.neocloud import TOKEN, Neocloud
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +38,14 @@ def far(moto: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FarSide]:
         monkeypatch.setenv(name, value)
     httpx.post(f"{moto}/moto-api/reset").raise_for_status()
     with FarSide(moto) as far:
+        yield far
+
+
+@pytest.fixture
+def neocloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Neocloud]:
+    monkeypatch.setenv("NEOCLOUD_TOKEN", TOKEN)
+    with Neocloud() as far:
+        monkeypatch.setenv("NEOCLOUD_URL", far.url)
         yield far
 
 
