@@ -19,6 +19,7 @@ from activities.storage.machine_tables import cases
 from activities.storage.tables import incidents, intents, lines, successors
 from medevac.cases.case import Case
 from medevac.cases.replies import Proposal
+from medevac.events.drill import A_DRILL
 from medevac.faults.classes import FaultClass
 from medevac.fleet.node import Node
 from medevac.fleet.order import ORDER
@@ -29,8 +30,6 @@ from medevac.policy.plan import Rung
 AnyRow = Row[Any]
 Key = tuple[str, str, int]
 """Incident, step and number."""
-DRILL = "drill"
-"""Kind of the ledger line that makes an incident a drill."""
 NEVER = frozenset({"timed_out", "failed"})
 MOST = 100_000
 """Rows of a kind that are read; the newest."""
@@ -44,11 +43,8 @@ class Scorecards:
         """Of one window. Raises `Unreadable`."""
         with self._db.reading() as connection:
             past = {row.id: row for row in _newest(connection, incidents, incidents.c.opened_at, since)}
-            drills = set(
-                connection.execute(
-                    sa.select(lines.c.incident).where(lines.c.kind == DRILL, lines.c.at >= since)
-                ).scalars()
-            )
+            is_drill = sa.and_(lines.c.kind == "decision", lines.c.text.contains(A_DRILL), lines.c.at >= since)
+            drills = set(connection.execute(sa.select(lines.c.incident).where(is_drill)).scalars())
             begun = [
                 row
                 for row in _newest(connection, intents, intents.c.at, since)

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from medevac.events.drill import SOURCE as DRILL
 from medevac.events.event import HealthEvent, Kind, Severity
 from medevac.faults import recovery
 from medevac.faults.classes import Covers, FaultClass
@@ -70,6 +71,12 @@ class FaultSet(Model):
     @property
     def actionable(self) -> bool:
         return any(f.actionable for f in self.faults)
+
+    @property
+    def drill(self) -> bool:
+        """Nothing is open but what a person plays: one true statement makes it an incident like any other."""
+        raisers = [raiser for fault in self.faults for raiser in fault.raised_by]
+        return bool(raisers) and all(raiser.source == DRILL for raiser in raisers)
 
     @property
     def first_seen(self) -> datetime | None:

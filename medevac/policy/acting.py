@@ -78,7 +78,9 @@ class Act:
             pod_grace_s=min(policy.drains.pod_grace, MAX_POD_GRACE_S),
             budget_bypass=policy.drains.bypass_budgets,
             request_first=step.request_first,
-            ticket=rung is Rung.RMA or any(judged.verdict.ticket for judged in here.work),
+            # People outside are not drilled.
+            ticket=(rung is Rung.RMA or any(judged.verdict.ticket for judged in here.work))
+            and not here.context.faults.drill,
             covers=climber(here).needed,
             approval=approval,
             wait_s=step.wait,

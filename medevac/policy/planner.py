@@ -56,6 +56,8 @@ class Planner:
             return here.make(Action.WITHDRAW, ("no fault is open any more, and nothing was begun",))
         if here.place is None and here.begun:
             return self._hand_over(f"{here.standing.reasons[0]}, and {here.begun[-1]} was begun")
+        if context.faults.drill and context.workloads and not here.begun:
+            return here.make(Action.WITHDRAW, ("work has come to the node, so nothing is done to it",), faults=())
         if not here.work:
             return self._verify_only() if here.begun else self._nothing_to_do()
         if here.standing.mode is Mode.OBSERVE:
@@ -168,6 +170,8 @@ class Planner:
         reasons = (*reasons, *climb.reasons)
         if climb.person or climb.step is None:
             return self._person(mode, climb.person, reasons, climb)
+        if here.context.faults.drill and climb.step.rung is Rung.RMA:
+            return self._person(mode, "it comes to its last rung, and a drill opens no ticket", reasons, climb)
         return Act(here, mode, climb, climb.step).plan(reasons)
 
     def _person(self, mode: Mode, why: str, reasons: tuple[str, ...], climb: Climb | None = None) -> Plan:

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from medevac.events.drill import A_DRILL
 from medevac.faults.classes import Covers, FaultClass
 from medevac.faults.faultset import FaultSet
 from medevac.fleet.node import Identity, Node, Workload
@@ -192,6 +193,8 @@ class Situation:
         about = self.work if faults is None else faults
         node, policy, context = self.place, self.policy, self.context
         fields.setdefault("quiet_s", policy.quiet)
+        if context.faults.drill:
+            reasons = (A_DRILL, *reasons)
         if about:
             fields.setdefault("cause", about[0].code)
             fields.setdefault("fault_class", about[0].verdict.fault_class)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from worker.cli import campaign, case, events, inventory, payloads, people, policy, processes, providers
+from worker.cli import campaign, case, drill, events, inventory, payloads, people, policy, processes, providers
 from worker.cli.output import Failed
 
 app = typer.Typer(
@@ -18,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for room in (processes, payloads, people, providers):
+for room in (processes, payloads, people, providers, drill):
     room.register(app)
 app.add_typer(policy.app, name="policy")
 app.add_typer(events.app, name="events")

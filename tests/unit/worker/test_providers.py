@@ -9,7 +9,7 @@ import httpx
 
 from activities.ports import Verb
 from activities.storage.certificates import Certificate
-from activities.storage.scorecards import DRILL
+from medevac.events.drill import A_DRILL
 from medevac.faults.classes import FaultClass
 from medevac.fleet.node import Node
 from medevac.fleet.scorecard import Rate, place_of, scores
@@ -90,7 +90,14 @@ def test_drills_and_campaigns_do_not_count(stores: Stores, world: Any) -> None:
     incident(stores, "drill", iron, end=End.RETURNED)
     began(stores, "drill", iron, Verb.REBOOT, Rung.REBOOT, T0, "proved")
     stores.ledger.add_lines(
-        [Line(key=StepKey(incident="drill", step=DRILL), at=T0, kind=DRILL, text="a drill, by ada")]
+        [
+            Line(
+                key=StepKey(incident="drill", step="decision"),
+                at=T0,
+                kind="decision",
+                text=f"reboot for xid/79: {A_DRILL}",
+            )
+        ]
     )
     incident(stores, "wanted", iron, end=End.RETURNED, fault="campaign/kernel")
     score = card(stores, list(world.nodes("sim-a")), "ironworks")
