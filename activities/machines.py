@@ -63,6 +63,10 @@ class MachineActivities:
 
         Ends `done` when the call was made, also when its answer is unclear; the proof is `prove`'s.
         """
+        with Pulse():
+            return self._act(request)
+
+    def _act(self, request: sig.ActRequest) -> StepResult:
         entered = time.monotonic()
         try:
             if (found := self._intent(request.key)) is not None:
@@ -75,13 +79,14 @@ class MachineActivities:
                 return self._end(Outcome.FAILED, f"{request.verb} leaves pods running that a silent node can't end")
             known = self._known(request, node)
             self._look.now(request.pre)
+            looked = time.monotonic()
         except Refused as refused:
             return self._end(Outcome.REFUSED, refused.reason, who=refused.who)
         except NotAllowed as error:
             return self._end(Outcome.FAILED, f"{request.pre.provider} can't be read: {redact(str(error))}")
         except NotConfigured as error:
             return self._end(Outcome.FAILED, str(error))
-        self._still_ours(entered)
+        self._still_ours(entered, looked)
         intent, new = self._intents.begin(
             request.key,
             verb=request.verb,
@@ -103,7 +108,7 @@ class MachineActivities:
             return self._end(Outcome.ALREADY, f"a successor was asked for before: {asked}", identity=node.identity)
         # From here on the call counts as made. Only a sure "not sent" takes that back.
         try:
-            self._still_ours(entered)
+            self._still_ours(entered, looked)
         except ApplicationError:
             self._intents.void(request.key, "the attempt's time was over before the call", self._clock())
             raise
@@ -208,10 +213,12 @@ class MachineActivities:
         except Exception as error:
             raise unreadable(what, error) from None
 
-    def _still_ours(self, entered: float) -> None:
-        """An attempt whose time is over has a successor: it must not make a call that nobody expects any more."""
-        limit = activity.info().start_to_close_timeout
-        if activity.is_cancelled() or (limit is not None and time.monotonic() - entered >= limit.total_seconds()):
+    def _still_ours(self, entered: float, looked: float) -> None:
+        """An attempt that was silent for too long has a successor, and what it looked at is old: it must not call."""
+        info, now = activity.info(), time.monotonic()
+        limits = ((entered, info.start_to_close_timeout), (looked, info.heartbeat_timeout))
+        over = any(limit is not None and now - since >= limit.total_seconds() for since, limit in limits)
+        if over or activity.is_cancelled():
             raise waits("this attempt's time is over; the next one looks again", RETRY_S, "TooLate")
 
     def _note_answer(self, request: sig.ActRequest, answer: JsonValue) -> None:

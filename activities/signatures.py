@@ -291,12 +291,15 @@ class CaseStepped(Model):
 
 
 STEADY_S = 60.0
+CALL_S = 30.0
 
 
 class Shape(StrEnum):
     LOCAL = "local"
     QUICK = "quick"
     """Short start-to-close, no heartbeat."""
+    CALL = "call"
+    """One call to a slow outside system: heartbeats from a background task, and half a minute at most."""
     STEADY = "steady"
     """Up to a minute's reading and telling, made again as a whole when its worker dies."""
     LONG = "long"
@@ -329,6 +332,13 @@ class Activity(Generic[In, Out]):
                 "heartbeat_timeout": timedelta(seconds=timing.heartbeat_s),
                 "schedule_to_close_timeout": timedelta(seconds=deadline_s + 4 * timing.heartbeat_s + 30),
             }
+        if self.shape is Shape.CALL:
+            return {
+                **common,
+                "start_to_close_timeout": timedelta(seconds=CALL_S),
+                "heartbeat_timeout": timedelta(seconds=timing.heartbeat_s),
+                "schedule_to_close_timeout": timedelta(seconds=deadline_s or timing.give_up_s),
+            }
         if self.shape is Shape.STEADY:
             return {**common, "start_to_close_timeout": timedelta(seconds=STEADY_S)}
         return {
@@ -344,7 +354,7 @@ LIFT = Activity("lift", LiftRequest, StepResult)
 ACQUIRE = Activity("acquire", AcquireRequest, AcquireResult)
 RELEASE = Activity("release", ReleaseRequest, StepResult)
 EVACUATE = Activity("evacuate", EvacuateRequest, StepResult, Shape.LONG)
-ACT = Activity("act", ActRequest, StepResult, queue=Queue.MACHINES)
+ACT = Activity("act", ActRequest, StepResult, Shape.CALL, Queue.MACHINES)
 PROVE = Activity("prove", ProveRequest, StepResult, Shape.LONG)
 VERIFY = Activity("verify", VerifyRequest, VerifyResult, Shape.LONG)
 TICKET = Activity("ticket", TicketRequest, StepResult)
