@@ -16,6 +16,7 @@ with workflow.unsafe.imports_passed_through():
 
 STEPS_IN_A_RUN = 1_000
 EXPIRY_SLACK_S = 60.0
+AGAIN_S = 30.0
 
 
 @workflow.defn(name=CASE)
@@ -45,6 +46,9 @@ class CaseWorkflow:
         while True:
             self.woken = False
             stepped = await self._step()
+            if stepped is None:
+                await self._until_woken(AGAIN_S)
+                continue
             for saying in stepped.sayings:
                 if not await self._say(saying):
                     break
@@ -57,19 +61,26 @@ class CaseWorkflow:
             if workflow.info().is_continue_as_new_suggested() or self.n - given.n > STEPS_IN_A_RUN:
                 await self._renew()
 
-    async def _step(self) -> sig.CaseStepped:
+    async def _step(self) -> sig.CaseStepped | None:
+        """None where the ledger could not be read for all of the step's time; the same is asked again."""
         self.n += 1
         request = sig.CaseStepRequest(case=self.given.id, n=self.n, told=self.told)
         if (answer := self._answered()) is not None:
             request = request.model_copy(update={"decided": answer[0], "reason": answer[1]})
         timing = self.given.timing
-        stepped: sig.CaseStepped = await workflow.execute_activity(
-            sig.CASE_STEP.name,
-            request,
-            result_type=sig.CASE_STEP.gives,
-            heartbeat_timeout=timedelta(seconds=timing.heartbeat_s),
-            **sig.CASE_STEP.options(timing),
-        )
+        try:
+            stepped: sig.CaseStepped = await workflow.execute_activity(
+                sig.CASE_STEP.name,
+                request,
+                result_type=sig.CASE_STEP.gives,
+                heartbeat_timeout=timedelta(seconds=timing.heartbeat_s),
+                # What may have been sent is looked for within this time.
+                schedule_to_close_timeout=timedelta(seconds=timing.give_up_s),
+                **sig.CASE_STEP.options(timing),
+            )
+        except ActivityError as error:
+            workflow.logger.warning("%s: step %d came to nothing: %s", self.given.id, self.n, error.cause)
+            return None
         if request.decided is not None:
             self.decision = self.question = None
         return stepped

@@ -1,0 +1,150 @@
+"""How a case goes on: whatever is said or seen in whatever order, only a proved machine closes it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from medevac.cases import course
+from medevac.cases.case import Case, CaseState, Heard, Known, Subject, Ticket
+from medevac.cases.course import Patience, Seen
+from medevac.cases.letter import SHARED, Facts, Letter, Share, compose, short, summary
+from medevac.cases.replies import Proposal
+from medevac.incident import End, State
+
+T0 = datetime(2026, 3, 1, tzinfo=UTC)
+WAS = Known(machine_id="m-1", serial="S1", boot_id="b-1")
+
+
+def case() -> Case:
+    made = Case(
+        id="case-0123456789ab",
+        system="desk",
+        provider="p",
+        state=CaseState.OPENING,
+        letter=Letter(title="t", body="b"),
+        subjects=(Subject(incident="inc-1", cluster="c", node="n", was=WAS),),
+        opened_at=T0,
+        updated_at=T0,
+    )
+    return course.opened(made, Ticket(system="desk", id="T-1"), T0)
+
+
+def heard(n: int, proposal: Proposal) -> Heard:
+    return Heard(id=f"r{n}", at=T0, proposal=proposal, quote="q", text="t")
+
+
+SEEN = st.builds(
+    Seen,
+    incident_state=st.sampled_from([State.HANDED_OVER, State.HELD, State.ACTING, State.VERIFYING, State.PROBATION]),
+    now=st.none()
+    | st.builds(
+        Known,
+        machine_id=st.sampled_from(["m-1", "m-2"]),
+        serial=st.sampled_from(["S1", "S2"]) | st.none(),
+        boot_id=st.sampled_from(["b-1", "b-2"]) | st.none(),
+    ),
+)
+REPLIES = st.sampled_from(list(Proposal))
+HAPPENS = st.lists(st.one_of(SEEN, REPLIES, st.sampled_from(["closed there", "time", "chase", "link"])), max_size=15)
+
+
+@given(HAPPENS)
+def test_no_words_and_no_looks_close_it_without_an_end_that_was_verified(things: list[object]) -> None:
+    one, now, confirms = case(), T0, 0
+    for n, thing in enumerate(things):
+        now += timedelta(hours=5)
+        if isinstance(thing, Seen):
+            one, asked = course.look(one, lambda _, seen=thing: seen, now)  # type: ignore[misc]
+            for confirm in asked:
+                one = course.asked(one, confirm, now)
+            confirms += len(asked)
+        elif isinstance(thing, Proposal):
+            one = course.hear(one, [heard(n, thing)], now)
+        elif thing == "closed there":
+            one = course.closed_over_there(one, now)
+        elif thing == "chase":
+            one = course.chase(one, Patience(patience_s=3600), True, now)
+        elif thing == "link":
+            one = course.link(one, Subject(incident=f"i{n}", cluster="c", node="n2", was=WAS), "line", now)
+        one = course.settle(one, now)
+        assert one.state is CaseState.WAITING
+        assert not one.settled
+    seen = [thing for thing in things if isinstance(thing, Seen)]
+    if not any(thing.now and (WAS.other_machine(thing.now) or WAS.other_boot(thing.now)) for thing in seen):
+        assert confirms == 0
+
+
+@pytest.mark.parametrize("end", [End.RETURNED, End.REPLACED, End.DISPOSED])
+def test_a_verified_end_settles_it(end: End) -> None:
+    one, confirms = course.look(case(), lambda _: Seen(end=end, now=Known(machine_id="m-2")), T0)
+    assert confirms == []
+    one = course.settle(one, T0)
+    assert one.state is CaseState.CLOSING
+    assert len(one.comments) == 1
+
+
+def test_withdrawn_is_no_proof() -> None:
+    one, _ = course.look(case(), lambda _: Seen(end=End.WITHDRAWN), T0)
+    assert not course.settle(one, T0).settled
+
+
+def test_each_machine_is_verified_once_and_another_one_again() -> None:
+    one = case()
+
+    def look(machine: str, boot: str) -> int:
+        nonlocal one
+        now = Known(machine_id=machine, serial=None, boot_id=boot)
+        one, confirms = course.look(one, lambda _: Seen(incident_state=State.HANDED_OVER, now=now), T0)
+        for confirm in confirms:
+            one = course.asked(one, confirm, T0)
+        return len(confirms)
+
+    assert [look("m-2", "b-2"), look("m-2", "b-2"), look("m-2", "b-3"), look("m-3", "b-4")] == [1, 0, 1, 1]
+
+
+def test_while_our_own_remedy_runs_another_boot_is_our_own_doing() -> None:
+    one = course.hear(case(), [heard(1, Proposal.REPAIRED)], T0)
+    now = Known(machine_id="m-1", serial="S1", boot_id="b-2")
+    for state in (State.ACTING, State.PROVING, State.VERIFYING, State.PROBATION):
+        assert course.look(one, lambda _, state=state: Seen(incident_state=state, now=now), T0)[1] == []  # type: ignore[misc]
+    assert len(course.look(one, lambda _: Seen(incident_state=State.HANDED_OVER, now=now), T0)[1]) == 1
+
+
+def test_an_automatic_reply_stops_no_chase() -> None:
+    one, late = case(), T0 + timedelta(days=2)
+    quiet = course.hear(one, [heard(1, Proposal.NOTHING)], late)
+    assert quiet.sayings == one.sayings
+    assert course.chase(quiet, Patience(), True, late).comments
+    answered = course.hear(one, [Heard(id="r", at=late, proposal=Proposal.READ)], late)
+    assert not course.chase(answered, Patience(), True, late).comments
+
+
+FACTS = Facts(
+    machine_id="m-secret-id", serial="S1", parts=("GPU G1",), sku="h100", fault="xid/79", first_seen=T0,
+    timeline=("12:00 emptied",), attempts=("12:10 reboot",), reasons=("job llama",), evidence=("file:///e",),
+    node="prod/n-1", rack="r-4", contract="gold",
+)  # fmt: skip
+SAYS = {
+    Share.MACHINE_ID: "m-secret-id", Share.SERIAL: "S1", Share.PARTS: "G1", Share.SKU: "h100", Share.FAULT: "xid/79",
+    Share.TIMELINE: "emptied", Share.ATTEMPTS: "12:10 reboot", Share.REASONS: "job llama", Share.EVIDENCE: "file:///e",
+    Share.NODE: "prod/n-1", Share.RACK: "r-4", Share.CONTRACT: "gold",
+}  # fmt: skip
+
+
+@given(st.sets(st.sampled_from(list(Share))))
+def test_exactly_what_is_shared_is_written(share: set[Share]) -> None:
+    assert set(SAYS) == set(Share), "each has its words here"
+    letter = compose(FACTS, share)
+    text = f"{letter.title}\n{letter.body}"
+    assert {one for one, words in SAYS.items() if words in text} == share
+    many = summary([FACTS], share, "p")
+    for words in (short(FACTS, share), f"{many.title}\n{many.body}"):
+        assert {one for one, said in SAYS.items() if said in words} <= share
+
+
+def test_by_itself_no_name_job_or_link_of_ours_leaves() -> None:
+    assert not {Share.NODE, Share.RACK, Share.REASONS, Share.EVIDENCE} & set(SHARED)
