@@ -22,6 +22,9 @@ LAST := tests/acceptance
 # Against a real API server: `make test-kubernetes`. Most of it waits, so two control planes go beside each other.
 REAL := $(if $(KUBECONFIG),,-n 2 --dist loadfile) tests/integration/kubernetes
 
+# What people see and command by; `make test` runs it too.
+PEOPLE := tests/integration/console
+
 heading = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
 
 .PHONY: help
@@ -84,6 +87,11 @@ test-providers: setup  ## Every machine provider through the whole contract, and
 	$(call heading,providers and kills)
 	@PROVIDER_KILLS=$(or $(KILLS),100) $(RUN) pytest -n 2 tests/integration/providers
 
+.PHONY: test-people
+test-people: setup  ## What people command by: the console, in a real browser where there is one (Debian: chromium)
+	$(call heading,people)
+	@$(RUN) pytest $(PEOPLE)
+
 .PHONY: check
 check: static  ## The quick part of `make test`: static checks, unit and contract tests
 	$(call heading,unit and contract tests)
@@ -126,7 +134,7 @@ bench-providers: setup  ## Only the providers': API calls per action, and 200 ma
 .PHONY: lock
 lock: setup  ## Resolves pyproject.toml anew, for every platform, with hashes (LOCK="--upgrade" takes newer versions)
 	@$(COMPILE) $(LOCK) --all-extras --output-file requirements.lock pyproject.toml
-	@$(COMPILE) --constraints requirements.lock --extra kubernetes --extra senders --extra aws --extra redfish --extra slack --output-file deploy/requirements.lock pyproject.toml
+	@$(COMPILE) --constraints requirements.lock --extra kubernetes --extra senders --extra aws --extra redfish --extra slack --extra notify --output-file deploy/requirements.lock pyproject.toml
 	@echo hatchling | $(COMPILE) --constraints requirements.lock --output-file deploy/build.lock -
 
 .PHONY: clean

@@ -230,7 +230,8 @@ async def _follow(up: Stack, people: list[Person], telling: Telling, kill: bool,
 
 
 def _addresses(up: Stack, root: Path) -> None:
-    print(f"\n  API       {up.url}    (page: {up.url}/docs)")
+    print(f"\n  console   {up.url}    (token: {up.home.token_file(next(iter(PEOPLE)))})")
+    print(f"  API       {up.url}/docs")
     print(f"  Temporal  {up.ui}")
     print("  ledger    medevac incidents --all · medevac incidents NODE")
     print("  any payload: medevac send FILE", flush=True)

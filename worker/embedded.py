@@ -172,7 +172,8 @@ async def run_up(settings: Settings, policy: Path | None) -> int:
         async with stack(settings, policy, timing) as up:
             up.announce(home.running_file)
             print(f"medevac is up after {time.monotonic() - began:.0f} s. Ctrl-C stops it.")
-            print(f"  API      {up.url}   (page: {up.url}/docs)")
+            print(f"  console  {up.url}")
+            print(f"  API      {up.url}/docs")
             print(f"  Temporal {up.ui}")
             print(f"  logs     {home.path / 'logs'}")
             if settings.config is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,13 +11,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
+from markupsafe import Markup
 
 from activities.storage.ledger import LedgerLine
-from activities.storage.views import LONGEST_LIST
+from activities.storage.views import LONGEST_LIST, Listed
 from medevac.approvals.approval import ApprovalView
 from medevac.incident import IncidentView, State
 from worker.console.entering import Here, Posted
-from worker.console.pages import PageRoute, go, page
+from worker.console.pages import PageRoute, go, page, when
 from worker.gateway import incidents as api
 from worker.gateway.errors import Problem
 from worker.gateway.services import Served, Services
@@ -55,7 +57,8 @@ async def incidents(
         found, count = served.stores.views.incidents(open_only=not all, text=q, state=state, limit=limit)
         return page(
             request, served, here, "incidents.html",
-            found=found, count=count, q=q, state=state, all=all, limit=limit, states=STATES, longest=LONGEST_LIST,
+            rows=table(found), shown=len(found), count=count,
+            q=q, state=state, all=all, limit=limit, states=STATES, longest=LONGEST_LIST,
         )  # fmt: skip
 
     return await served.threads.run(read)
@@ -83,6 +86,27 @@ async def order(
     else:
         raise Problem(404, "there is no such order")
     return go(request, here, request.url.path.rpartition("/")[0], answer.answer)
+
+
+ROW = (
+    '<tr><th scope="row"><a href="/incidents/{}">{}/{}</a></th><td>{}</td><td>{}</td>'
+    '<td>{} <span class="quiet">{}</span></td><td>{} <strong>{}</strong></td><td>{}</td><td>{}</td></tr>\n'
+)
+
+
+def table(found: Iterable[Listed]) -> Markup:
+    """The rows of the list. Here and not in the template: of 5,000 rows each cell's own escaping is half the time."""
+    return Markup("".join(_row(one) for one in found))  # noqa: S704 - escaped, a row at a time
+
+
+def _row(one: Listed) -> str:
+    waits = f"waits for {one.waiting_for}" if one.waiting_for else ""
+    cells = (
+        one.id, one.cluster, one.node, one.pool, one.fault, one.end or one.state, one.step, one.summary, waits,
+        one.owner, when(one.opened_at),
+    )  # fmt: skip
+    # What the ledger holds has no NUL.
+    return ROW.format(*html.escape("\0".join(cells)).split("\0"))
 
 
 def _incident(request: Request, incident: str, served: Services, here: Here) -> HTMLResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -57,8 +58,8 @@ def _asset(name: str) -> str:
     return f"/console/static/{name}?v={assets()[name][1]}"
 
 
-def _when(at: datetime | None) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if at else ""
+def when(at: datetime | None) -> str:
+    return at.astimezone(UTC).isoformat(" ", "seconds")[:19] if at else ""
 
 
 def span(seconds: float) -> str:
@@ -81,7 +82,7 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.filters |= {"when": _when, "span": span, "url": lambda text: quote(str(text), safe="")}
+    env.filters |= {"when": when, "span": span, "url": lambda text: quote(str(text), safe="")}
     env.globals |= {"asset": _asset}
     return env
 
@@ -167,6 +168,7 @@ class PageRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def answer(request: Request) -> Response:
+            began = time.perf_counter()
             try:
                 response = await handle(request)
             except (AuthError, Problem) as error:
@@ -187,6 +189,7 @@ class PageRoute(APIRoute):
                 first = error.errors()[0]
                 where = ".".join(str(part) for part in first["loc"])
                 response = refused(request, 422, f"{where}: {first['msg']}")
+            response.headers["Server-Timing"] = f"page;dur={(time.perf_counter() - began) * 1_000:.1f}"
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
             return response

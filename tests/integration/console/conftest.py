@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import httpx
@@ -29,6 +29,8 @@ from worker.gateway.services import Services
 from worker.stores import Stores
 
 NOW = datetime.now(UTC)
+ENDING: dict[str, Callable[[], object]] = {}
+"""What a stopping gateway does first, by its URL."""
 
 
 def incident_of(node: Node, **changed: object) -> IncidentView:  # noqa: F811
@@ -123,9 +125,12 @@ def gateway(services: Services) -> Iterator[str]:  # noqa: F811
     thread.start()
     while not server.started and thread.is_alive():
         thread.join(0.01)
-    yield f"http://127.0.0.1:{port}"
+    url = f"http://127.0.0.1:{port}"
+    loop = server.servers[0].get_loop()
+    ENDING[url] = lambda: loop.call_soon_threadsafe(app.state.console.close)
+    yield url
     server.should_exit = True
-    app.state.console.close()
+    ENDING.pop(url)()
     thread.join()
 
 
