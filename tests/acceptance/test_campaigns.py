@@ -78,9 +78,11 @@ async def test_faults_after_it_halt_it_and_what_has_not_begun_is_taken_back(up: 
     listed = await start(up, care=CARE | {"stages": [5], "soak": "120s"})
     async with up.everyone_agrees():
         canary = await up.until(
-            lambda: (done := [n.node for n in up.stores.campaigns.nodes("driver-580") if n.state is NodeState.DONE])
-            and counts(up)[NodeState.SENT] == 0
-            and done,
+            lambda: (
+                (done := [n.node for n in up.stores.campaigns.nodes("driver-580") if n.state is NodeState.DONE])
+                and counts(up)[NodeState.SENT] == 0
+                and done
+            ),
             "the canary is through",
             120,
         )
