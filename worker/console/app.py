@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, FastAPI, Response
 
-from worker.console import approvals, audit, campaigns, entering, fleet, guard, incidents, live
+from worker.console import approvals, audit, campaigns, entering, fleet, guard, incidents, live, providers
 from worker.console.entering import sessions_of
 from worker.console.live import Live
 from worker.console.pages import PageRoute, assets
@@ -41,5 +41,5 @@ def install(app: FastAPI, services: Services) -> None:
     app.state.console = Console(sessions_of(services), Live(services.stores.views, services.threads))
     for room in (static, entering.router, live.router):
         app.include_router(room)
-    for page in (fleet, incidents, approvals, campaigns, guard, audit):
+    for page in (fleet, incidents, approvals, campaigns, guard, providers, audit):
         app.include_router(page.router)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; Debi
 
 PAGES = (
     "/", "/incidents", "/incidents/inc-1", "/approvals", "/approvals/inc-1-0123abcd",
-    "/approvals/inc-1-0123abcd?verdict=reject", "/campaigns", "/guard", "/audit",
+    "/approvals/inc-1-0123abcd?verdict=reject", "/campaigns", "/guard", "/providers", "/audit",
 )  # fmt: skip
 WATCH = """
 window.violations = [];

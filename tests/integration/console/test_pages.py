@@ -25,7 +25,7 @@ from worker.gateway.app import create_app
 from worker.gateway.services import Services
 from worker.stores import Stores
 
-PAGES = ("/", "/incidents", "/approvals", "/campaigns", "/guard", "/audit")
+PAGES = ("/", "/incidents", "/approvals", "/campaigns", "/guard", "/providers", "/audit")
 
 
 def csrf(page: str) -> str:
@@ -132,6 +132,13 @@ async def test_an_incident_is_a_timeline_with_plan_and_what_was_passed_over(
     assert "job-7 (8 GPUs)" in told
     assert "inc-1-0123abcd" in told
     assert (await client.get("/incidents/inc-9")).status_code == 404
+
+
+async def test_providers_are_compared_by_what_they_did(client: httpx.AsyncClient, sick: Node) -> None:
+    await sign_in(client, "vera")
+    told = (await client.get("/providers")).text
+    assert f'<th scope="row">{sick.machine.provider}</th>' in told
+    assert (await client.get("/providers", params={"days": "-1"})).status_code == 422
 
 
 async def test_a_part_of_a_page_is_that_part_alone(client: httpx.AsyncClient, sick: Node) -> None:
