@@ -22,9 +22,6 @@ LAST := tests/acceptance
 # Against a real API server: `make test-kubernetes`. Most of it waits, so two control planes go beside each other.
 REAL := $(if $(KUBECONFIG),,-n 2 --dist loadfile) tests/integration/kubernetes
 
-# What people see and command by; `make test` runs it too.
-PEOPLE := tests/integration/console
-
 heading = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
 
 .PHONY: help
@@ -86,11 +83,6 @@ test-providers: setup  ## Every machine provider through the whole contract, and
 	@$(RUN) pytest -n 2 --dist loadfile tests/contracts/test_simulated.py tests/providers -k "not Cluster and not Chat and not Checks and not Tickets"
 	$(call heading,providers and kills)
 	@PROVIDER_KILLS=$(or $(KILLS),100) $(RUN) pytest -n 2 tests/integration/providers
-
-.PHONY: test-people
-test-people: setup  ## What people command by: the console, in a real browser where there is one (Debian: chromium)
-	$(call heading,people)
-	@$(RUN) pytest $(PEOPLE)
 
 .PHONY: check
 check: static  ## The quick part of `make test`: static checks, unit and contract tests

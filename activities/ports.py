@@ -561,3 +561,33 @@ class Board(Protocol):
     def know(self, places: Callable[[str], Place | None]) -> None:
         """How it finds the message in whose thread plain lines are told, by the thread's name."""
         ...
+
+
+# -- pagers ----------------------------------------------------------------------------------------------------
+
+
+class Page(Model):
+    """Why a person is woken. `key` is the same for as long as that stands, and begins with `medevac/`."""
+
+    key: str
+    """The paging system's own deduplication key. By its beginning our own pages are known when they come back."""
+    title: str
+    text: str = ""
+    source: str
+    """What it is about: `cluster/node`, or `cluster`."""
+    severity: Literal["critical", "warning"] = "critical"
+
+
+class Pager(Protocol):
+    """Both calls are idempotent by the page's key, so that they may be made again by whichever process."""
+
+    name: str
+    simulated: bool
+
+    def page(self, page: Page) -> None:
+        """Wakes somebody, or changes what they were told. Raises `NotSent` (final: it will never be taken), `Unclear`."""
+        ...
+
+    def resolve(self, page: Page) -> None:
+        """It doesn't stand any more. One that nobody knows is resolved. Raises as `page` does."""
+        ...

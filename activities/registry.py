@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from activities.evidence_store import EvidenceStore
-from activities.ports import Chat, CheckResult, Checks, Cluster, Provider, TakesInventory, Tickets
+from activities.ports import Chat, CheckResult, Checks, Cluster, Pager, Provider, TakesInventory, Tickets
 from medevac.faults.classes import Covers
 from medevac.fleet.inventory import Inventory
 from medevac.fleet.node import Node
@@ -58,12 +58,15 @@ class Registry:
         tickets: Mapping[str, Tickets] | None = None,
         evidence: EvidenceStore | None = None,
         inventory: Inventory | None = None,
+        pagers: Iterable[Pager] = (),
     ) -> None:
         self._clusters = _by_name("cluster", clusters)
         self._providers = _by_name("provider", providers)
         self._checks = dict(checks or {})
         self._tickets = dict(tickets or {})
         self.chat = chat
+        self.pagers = tuple(_by_name("pager", pagers).values())
+        """Who is woken when a person is needed; none: only the chat says so."""
         self.evidence = evidence
         """Where what is known before something irreversible is kept; None: nothing is gathered."""
         if not self._clusters:
@@ -92,6 +95,7 @@ class Registry:
         parts |= {f"provider {name}": part for name, part in self._providers.items()}
         parts |= {f"checks of {name}": part for name, part in self._checks.items()}
         parts |= {f"tickets of {name}": part for name, part in self._tickets.items()}
+        parts |= {f"pager {one.name}": one for one in self.pagers}
         parts["chat"] = self.chat
         return parts
 

@@ -43,6 +43,7 @@ from worker.engine import TemporalEngine
 from worker.installation import Installation
 from worker.meanwhile import Meanwhile
 from worker.orphans import OrphanMarks
+from worker.paging import Pages
 from worker.quiet import listening
 from worker.settings import Settings
 from worker.stores import Stores
@@ -120,6 +121,7 @@ def assemble(settings: Settings, installation: Installation, client: Client) -> 
             settings.sweep_s,
             marks=OrphanMarks(registry, stores, engine, threads),
             quiet=listening(stores.ledger, installation.config),
+            pages=Pages(stores, registry.pagers, installation.config.installation),
         ),
         version=version("medevac"),
         _close=(bounded.close, threads.close, stores.database.close),

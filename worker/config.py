@@ -263,6 +263,8 @@ class Config(Model):
     checks: tuple[Part, ...] = ()
     tickets: tuple[TicketSystem, ...] = ()
     chat: Part | None = None
+    pagers: tuple[Part, ...] = ()
+    """Who is woken when a person is needed (docs/operate/on-call.md)."""
     scorecard: Scorecard = Scorecard()
     """What machines cost, and what their trouble does (docs/providers.md)."""
     inventory: tuple[Path, ...] = ()
@@ -285,6 +287,7 @@ class Config(Model):
             ("providers", [part.name for part in self.providers]),
             ("checks", [part.name for part in self.checks]),
             ("tickets", [part.name for part in self.tickets]),
+            ("pagers", [part.name for part in self.pagers]),
             ("senders, queues, pollers and watchers", [one.name for one in self.speakers]),
             ("people", [person.id for person in self.people]),
             ("people's logins", [person.login or person.id for person in self.people]),

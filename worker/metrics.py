@@ -35,6 +35,8 @@ WATCH_HEARD = Gauge("medevac_watch_heard_timestamp_seconds", "When the watched s
 LEADING = Gauge("medevac_leading", "1 while this process is the one that does it", ["name"])
 CHAT = Counter("medevac_chat_messages_total", "Messages posted in a chat or changed there", ["kind", "outcome"])
 CHAT_WAITING = Gauge("medevac_chat_waiting", "Messages that don't say yet what is true (this process)")
+PAGES = Counter("medevac_pages_total", "Pages sent to paging systems and resolved there", ["pager", "outcome"])
+PAGES_UNSENT = Gauge("medevac_pages_unsent", "Pages that a paging system has not taken yet", ["pager"])
 SLACK = Counter("medevac_slack_requests_total", "Requests of Slack by kind and outcome", ["kind", "outcome"])
 UPDATES = Counter("medevac_updates_total", "People's orders to workflows by kind and outcome", ["order", "outcome"])
 

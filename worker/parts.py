@@ -1,7 +1,8 @@
 """From the configuration file to the registry of parts.
 
 A third party's adapter is a factory `(name, options) -> port`, published through one of the entry-point groups
-`medevac.clusters`, `medevac.providers`, `medevac.checks`, `medevac.tickets`, `medevac.chat` under its `kind`.
+`medevac.clusters`, `medevac.providers`, `medevac.checks`, `medevac.tickets`, `medevac.chat`, `medevac.pagers` under its
+`kind`.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def build_registry(config: Config, data_dir: Path) -> Registry:
         tickets={p.name: tickets[name] for p in config.providers if (name := p.tickets or only_tickets)},
         evidence=_evidence(config, data_dir),
         inventory=_inventory(config),
+        pagers=[_made("pagers", part) for part in config.pagers],
     )
 
 
@@ -97,6 +99,7 @@ def _simulated(config: Config, data_dir: Path) -> Registry:
         checks={part.name: simulation.checks for part in config.clusters} if config.checks else {},
         tickets={part.name: simulation.tickets for part in config.providers} if config.tickets else {},
         inventory=_inventory(config),
+        pagers=[_made("pagers", part) for part in config.pagers],
     )
 
 

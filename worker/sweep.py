@@ -23,6 +23,7 @@ from worker import metrics
 from worker.engine import Engine, NotRunning, Unavailable
 from worker.meanwhile import WAITS_FOR_PEOPLE, Meanwhile
 from worker.orphans import OrphanMarks
+from worker.paging import Pages
 from worker.quiet import Quiet
 from worker.stores import Stores
 from worker.threads import Threads
@@ -66,6 +67,7 @@ class Sweep:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         marks: OrphanMarks | None = None,
         quiet: Quiet | None = None,
+        pages: Pages | None = None,
     ) -> None:
         self._stores = stores
         self._engine = engine
@@ -77,6 +79,7 @@ class Sweep:
         self._now = now
         self._marks = marks
         self._quiet = quiet
+        self._pages = pages
         self._count = 0
 
     async def run(self) -> None:
@@ -103,6 +106,8 @@ class Sweep:
         opened = await self._threads.run(self._stores.ledger.incidents, open_only=True, limit=MOST)
         await self._gauges(opened, now)
         await self._tell_together(now)
+        if self._pages is not None:
+            await self._threads.run(self._pages.look, opened, now)
         overdue = [view for view in opened if await self._overdue(view, now)]
         metrics.OVERDUE_INCIDENTS.set(len(overdue))
         for view in overdue:

@@ -1,0 +1,1 @@
+"""Systems that wake people: one adapter a file, each an `activities.ports.Pager`."""
