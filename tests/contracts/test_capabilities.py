@@ -113,7 +113,7 @@ def test_a_machine_without_any_adapter_says_which_is_missing() -> None:
         ("providers", ("ProviderContract", "ReplacingContract")),
         ("clusters", ("ClusterContract",)),
         ("checks", ("ChecksContract",)),
-        ("tickets", ("TicketsContract",)),
+        ("tickets", ("TicketsContract", "ThreadContract")),
         ("chat", ("ChatContract",)),
     ],
 )

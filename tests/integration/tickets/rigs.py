@@ -13,7 +13,11 @@ from typing import Any
 
 import boto3
 
-from activities.tickets import aws_support, command, jira, mail
+from activities.tickets.aws_support import AwsSupportTickets
+from activities.tickets.aws_support import make as make_aws_support
+from activities.tickets.command import make as make_command
+from activities.tickets.jira import make as make_jira
+from activities.tickets.mail import make as make_mail
 from tests.contracts.rigs import RETRY_AFTER_S, Trouble
 from tests.integration.tickets import desk
 from tests.integration.tickets.far_json import Answer, Asked, FarJson
@@ -30,7 +34,7 @@ class CommandRig:
         folder.mkdir(parents=True, exist_ok=True)
         # Alone, without what a site has installed, it starts in a tenth of the time.
         program = [sys.executable, "-I", "-S", str(Path(desk.__file__)), str(folder)]
-        self.tickets = command.make("desk", {"command": program, "timeout_s": 5.0, **options})
+        self.tickets = make_command("desk", {"command": program, "timeout_s": 5.0, **options})
 
     def pass_time(self) -> None:
         pass
@@ -73,7 +77,7 @@ class MailRig:
 
     def __init__(self, far: FarMail, **options: Any) -> None:
         self.far = far
-        self.tickets = mail.make("mail", far.options(**options))
+        self.tickets = make_mail("mail", far.options(**options))
 
     def pass_time(self) -> None:
         pass
@@ -116,7 +120,7 @@ class JiraRig:
     def __enter__(self) -> JiraRig:
         self.far.__enter__()
         given = {"url": self.far.url, "project": "OPS", "user": "fleet@us.example", "token": {"env": "JIRA_TOKEN"}}
-        self.tickets = jira.make("jira", {**given, "timeout_s": 2.0, "fields": {"components": [{"name": "GPU"}]}})
+        self.tickets = make_jira("jira", {**given, "timeout_s": 2.0, "fields": {"components": [{"name": "GPU"}]}})
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -202,7 +206,7 @@ class AwsRig:
 
     def __enter__(self) -> AwsRig:
         self.far.__enter__()
-        self.tickets = aws_support.make("support", {"endpoint": self.far.url, "timeout_s": 2.0})
+        self.tickets: AwsSupportTickets = make_aws_support("support", {"endpoint": self.far.url, "timeout_s": 2.0})
         self.tickets._access.options = self.tickets._access.options.model_copy(update={"share": 1.0})
         return self
 

@@ -1,0 +1,68 @@
+"""What docs/cases.md shows can be configured, and what `medevac doctor` says of it where it can't sign in."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from activities.ports import Discloses, HasRights, HasThread
+from medevac.cases.letter import SHARED, Share
+from tests.integration.tickets.rigs import AwsRig, CommandRig, JiraRig
+from worker import doctor
+from worker.config import TicketSystem
+from worker.parts import _made
+from worker.settings import Settings
+
+PAGE = (Path(__file__).parents[3] / "docs" / "cases.md").read_text(encoding="utf-8")
+
+
+def shown() -> list[TicketSystem]:
+    text = next(block for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "kind: jira" in block)
+    return [TicketSystem.model_validate(one) for one in YAML(typ="safe").load(text)["tickets"]]
+
+
+@pytest.mark.parametrize("system", shown(), ids=lambda system: str(system.kind))
+def test_each_shown_system_is_made(system: TicketSystem) -> None:
+    made = _made("tickets", system)
+    assert made.name == system.name
+    assert not made.simulated
+    for port in (HasThread, HasRights, Discloses):
+        assert isinstance(made, port)
+
+
+def test_what_is_shared_by_itself_is_as_the_page_says() -> None:
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| .* \| (yes|no) \|$", PAGE, re.MULTILINE)
+    said = {Share(name): answer == "yes" for names, answer in rows for name in re.findall(r"\w+", names)}
+    assert said == {share: share in SHARED for share in Share}
+
+
+async def parts(monkeypatch: pytest.MonkeyPatch, tickets: Any) -> str:
+    """What the doctor says of an installation with nothing but this ticket system."""
+    registry = SimpleNamespace(clusters=list, providers=list, ticket_systems=lambda: [tickets], simulated=False)
+    monkeypatch.setattr(doctor, "find_config", lambda settings: None)
+    monkeypatch.setattr(doctor, "build_registry", lambda config, data_dir: registry)
+    try:
+        return await doctor._parts(Settings())
+    except Exception as error:
+        return str(error)
+
+
+async def test_the_doctor_says_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, moto: str) -> None:
+    with JiraRig() as jira:
+        assert "tickets" not in await parts(monkeypatch, jira.tickets)
+        jira.lacks.add("CREATE_ISSUES")
+        assert await parts(monkeypatch, jira.tickets) == "tickets jira may not: CREATE_ISSUES in project OPS"
+        jira.far.denied = 401
+        said = await parts(monkeypatch, jira.tickets)
+        assert said.startswith("tickets jira: jira: Jira refuses the account (HTTP 401)")
+    with AwsRig(moto) as aws:
+        aws.no_plan = True
+        assert "has no API" in await parts(monkeypatch, aws.tickets)
+    desk = CommandRig(tmp_path / "desk")
+    desk.denied()
+    assert (await parts(monkeypatch, desk.tickets)).startswith("tickets desk: desk: check ended with 77")
