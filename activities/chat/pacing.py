@@ -21,24 +21,30 @@ class Paced(Exception):
 
 
 class Pacing:
-    def __init__(self, clock: Callable[[], float] = time.monotonic, scale: float = 1.0) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        scale: float = 1.0,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._clock = clock
+        self._sleep = sleep
         self._scale = scale
         self._lock = threading.Lock()
         self._free: dict[str, float] = {}
 
-    def take(self, method: str, channel: str) -> None:
-        """Takes the turn. Raises `Paced` where it isn't due yet."""
+    def take(self, method: str, channel: str, patience_s: float = 0.0) -> None:
+        """Takes the turn, waiting for it at most so long. Raises `Paced` where it isn't due by then."""
+        keys = {f"method {method}": METHOD_S.get(method, 0.0)} | ({f"channel {channel}": CHANNEL_S} if channel else {})
         with self._lock:
             now = self._clock()
-            keys = {f"method {method}": METHOD_S.get(method, 0.0)} | (
-                {f"channel {channel}": CHANNEL_S} if channel else {}
-            )
-            wait = max(self._free.get(key, 0.0) for key in keys) - now
-            if wait > 0:
-                raise Paced(wait)
+            due = max(now, *(self._free.get(key, now) for key in keys))
+            if due - now > patience_s:
+                raise Paced(due - now)
             for key, pace_s in keys.items():
-                self._free[key] = now + pace_s * self._scale
+                self._free[key] = due + pace_s * self._scale
+        if due > now:
+            self._sleep(due - now)
 
     def hold(self, method: str, after_s: float) -> None:
         """The other side's own wish, which is for the method in the whole workspace."""

@@ -27,6 +27,8 @@ OURS = "medevac-"
 LOUD = "@here "
 PATIENCE_S = 20.0
 """How long a line waits for its incident's message to be there, before it is told by itself."""
+TURN_S = 1.5
+"""A line waits so long for its turn, within its activity's time: each try that is too early costs the ledger two lines."""
 SEARCHED = 200
 REMEMBERED = 1_000
 
@@ -109,7 +111,7 @@ class SlackChat:
         else:
             self._wait_for_its_thread(key)
             arguments["channel"] = self.options.channels.everyday
-        return str(self.api.send("chat.postMessage", **arguments)["ts"])
+        return str(self.api.send("chat.postMessage", patience_s=TURN_S, **arguments)["ts"])
 
     def _wait_for_its_thread(self, key: str) -> None:
         now = time.monotonic()

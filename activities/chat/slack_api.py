@@ -35,10 +35,10 @@ class SlackApi:
         self._client = WebClient(token=token, base_url=base, timeout=max(1, round(timeout_s)), retry_handlers=[])
         self.pacing = pacing or Pacing()
 
-    def send(self, method: str, **arguments: Any) -> Answer:
-        """A call that people see. Raises `NotSent` (`Gone`) or `Unclear`."""
+    def send(self, method: str, *, patience_s: float = 0.0, **arguments: Any) -> Answer:
+        """A call that people see; `patience_s` is how long it may wait for its turn. Raises `NotSent` or `Unclear`."""
         try:
-            self.pacing.take(method, str(arguments.get("channel", "")))
+            self.pacing.take(method, str(arguments.get("channel", "")), patience_s)
         except Paced as error:
             raise NotSent(f"{method}: {error}", retry_after_s=error.after_s) from None
         try:

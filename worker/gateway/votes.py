@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 REFUSED = "refused"
 """Kind of the ledger line of a vote that didn't count."""
+NOT_YET = "has not been asked yet"
+"""How the approval's workflow declines a vote that comes before the question, in its very first moment."""
 
 
 class Ballot(Model):
@@ -62,13 +64,18 @@ async def cast(served: Services, person: Principal, approval: str, ballot: Ballo
         if view.state is ApprovalState.PENDING:
             # It stands in the ledger a moment before its workflow runs, so that people see it in any case.
             outcome = "early"
-            raise Problem(503, f"{approval} is only just being put to people; vote again in a moment") from None
+            raise Problem(503, early(approval)) from None
         outcome = "late"
         raise Problem(409, late(view)) from None
-    except (Declined, Unavailable) as error:
-        outcome = type(error).__name__.lower()
-        if isinstance(error, Declined):
-            await record_refusal(served, approval, f"{person.id} by {via}", str(error))
+    except Unavailable:
+        outcome = "unavailable"
+        raise
+    except Declined as error:
+        if str(error).endswith(NOT_YET):
+            outcome = "early"
+            raise Problem(503, early(approval)) from None
+        outcome = "declined"
+        await record_refusal(served, approval, f"{person.id} by {via}", str(error))
         raise
     finally:
         metrics.UPDATES.labels("vote", outcome).inc()
@@ -89,6 +96,10 @@ async def find(served: Services, approval: str) -> ApprovalView:
     if view is None:
         raise Problem(404, f"no approval is called {approval[:100]}; `medevac approvals` lists those that wait")
     return view
+
+
+def early(approval: str) -> str:
+    return f"{approval} is only just being put to people; vote again in a moment"
 
 
 def late(view: ApprovalView) -> str:

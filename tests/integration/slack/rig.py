@@ -1,0 +1,91 @@
+"""Two gateways and a worker over a real Temporal server and one ledger; people in Slack and with tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from temporalio.client import Client
+
+from activities.signatures import AskRequest, Timing
+from medevac.approvals import tally
+from medevac.approvals.approval import ApprovalRequest, ApprovalView, Waiter
+from medevac.incident import StepKey
+from medevac.policy.plan import ApprovalNeed
+from tests.integration.intake.rig import Process, Rig
+from tests.integration.slack.far_slack import SECRET, TEAM, TOKEN, FarSlack, options
+from worker.installation import find_config
+from worker.vote_keys import public_keys
+from workflows.messages import APPROVAL, ApprovalInput
+
+IN_SLACK = {"ada": "U0ADA", "kim": "U0KIM"}
+"""`grace` has a token only."""
+ENV = {"TEST_SLACK_BOT": TOKEN, "TEST_SLACK_SECRET": SECRET}
+
+
+class PeopleRig:
+    def __init__(self, path: Path) -> None:
+        self.rig = Rig(path)
+        self.slack = FarSlack(strict=False).start()
+        config = self.rig.home.config
+        text = config.read_text()
+        for who, user in IN_SLACK.items():
+            text = text.replace(f"  - id: {who}\n", f"  - id: {who}\n    slack: {{team: {TEAM}, user: {user}}}\n")
+        chat = {"name": "slack", "kind": "slack", "options": options(self.slack)}
+        config.write_text(text + f"chat: {json.dumps(chat)}\n")
+        self.keys = public_keys(find_config(self.rig.settings))
+        self.gateways: list[Process] = []
+        self.client: Client | None = None
+
+    async def start(self, gateways: int = 2) -> None:
+        await self.rig.start_temporal()
+        self.client = await self.rig.client()
+        keys = {"MEDEVAC_VOTE_KEY_FILE": str(self.rig.home.vote_key)}
+        self.gateways = [Process(self.rig, "gateway", f"gateway-{n}", **ENV, **keys) for n in range(gateways)]
+        self.worker = Process(self.rig, "worker", "worker", **ENV)
+        await asyncio.gather(*(one.up() for one in (*self.gateways, self.worker)))
+
+    async def close(self) -> None:
+        await self.rig.close()
+        self.slack.stop()
+
+    def token(self, who: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.rig.home.token(who)}"}
+
+    async def ask(self, id: str, threshold: int) -> ApprovalView:
+        """A question as an incident puts it: in the ledger first, then with its workflow."""
+        assert self.client is not None
+        now = datetime.now(UTC)
+        request = ApprovalRequest(
+            id=id,
+            title=f"reboot {id}",
+            need=ApprovalNeed(groups=("approver",), threshold=threshold, expires_s=3_600, why=("a test asks",)),
+            requested_by="medevac",
+            requested_at=now,
+            expires_at=now + timedelta(hours=1),
+            policy_version=1,
+            waiter=Waiter(
+                incident=id, workflow_id=f"node/none/{id}", cluster="sim-a", node=id, plan_hash="p", text="x"
+            ),
+        )
+        view = tally.join(None, request, f"approval/{id}")
+        await asyncio.to_thread(self.rig.stores.ledger.upsert_approval, view)
+        ask = AskRequest(key=StepKey(incident=id, step="ask"), request=request)
+        await self.client.start_workflow(
+            APPROVAL,
+            ApprovalInput(id=id, timing=Timing(), vote_keys=tuple(self.keys)),
+            id=f"approval/{id}",
+            task_queue="medevac",
+            start_signal="join_many",
+            start_signal_args=[[ask]],
+        )
+        return view
+
+    async def stands(self, id: str) -> None:
+        """Its workflow has taken the question in; a click before that is answered with `again in a moment`."""
+        assert self.client is not None
+        handle = self.client.get_workflow_handle(f"approval/{id}")
+        while await handle.query("shown") is None:  # noqa: ASYNC110  of another process
+            await asyncio.sleep(0.02)
