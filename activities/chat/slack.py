@@ -28,7 +28,7 @@ LOUD = "@here "
 PATIENCE_S = 20.0
 """How long a line waits for its incident's message to be there, before it is told by itself."""
 TURN_S = 1.5
-"""A line waits so long for its turn, within its activity's time: each try that is too early costs the ledger two lines."""
+"""A line waits so long for its turn, within its activity's time: a try that is too early costs the ledger two lines."""
 SEARCHED = 200
 REMEMBERED = 1_000
 

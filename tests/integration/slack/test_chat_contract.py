@@ -84,19 +84,16 @@ def test_a_search_that_slack_refuses_is_unreadable(slack: FarSlack) -> None:
 
 def test_tiers_are_obeyed_and_the_wait_is_slacks(slack: FarSlack) -> None:
     slack.strict = True
-    chat, refused = chat_of(slack), []
+    api, refused = chat_of(slack).api, []
     for n in range(10):
         try:
-            chat.post(f"k/s/{n}", "medevac-sweep", "text")
+            api.send("chat.postMessage", channel="C0ONCALL", text=f"line {n}")
         except NotSent as error:
             refused.append(error)
     assert 3 <= len(slack.messages) < 10
     assert len(refused) == 10 - len(slack.messages)
     assert all(error.retry_after_s and not error.final for error in refused)
-    calls = slack.calls["chat.postMessage"]
-    with pytest.raises(NotSent):
-        chat.post("k/s/99", "medevac-sweep", "text")
-    assert slack.calls["chat.postMessage"] == calls, "it isn't even asked before the time is over"
+    assert slack.refused["ratelimited"] < len(refused), "it isn't even asked before the time is over"
 
 
 @pytest.mark.parametrize(
