@@ -73,6 +73,8 @@ class FarSlack:
     trouble: deque[str] = field(default_factory=deque)
     """How the next calls go wrong: an error code, `429`, `500`, `before` or `after` (no answer)."""
     down: bool = False
+    answered: dict[str, float] = field(default_factory=dict)
+    """When each address for an answer was first used, by the monotonic clock."""
     acked: list[str] = field(default_factory=list)
     url: str = ""
 
@@ -274,6 +276,7 @@ class FarSlack:
 
     async def _response(self, request: web.Request) -> web.Response:
         id = request.match_info["id"]
+        self.answered.setdefault(id, time.monotonic())
         self._uses[id] += 1
         if self._uses[id] > 5:
             return web.Response(status=404, text="used_url")
