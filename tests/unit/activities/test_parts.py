@@ -10,11 +10,14 @@ import pytest
 
 from activities import signatures as sig
 from activities.failures import Bounded, redact, waits
-from activities.ports import Chat, Unreadable
+from activities.ports import Chat, HasOthers, Provider, Unreadable
 from activities.recording import RecordingActivities
 from activities.registry import ConfigurationError, NotConfigured, Registry
+from medevac.fleet.inventory import Inventory, Record
 from medevac.incident import Line, StepKey
 from tests.unit.activities.house import CLUSTER, INCIDENT, House, run
+from worker.intake.inventory import Found
+from worker.intake.inventory import Inventory as Nodes
 
 
 def part(name: str = "", *, simulated: bool = True) -> Any:
@@ -123,3 +126,37 @@ def test_record_writes_everything_and_twice_is_once(house: House) -> None:
     history = house.ledger.history("inc-2", CLUSTER, node.name, node.machine.id, datetime.now(UTC))
     (held,) = history.latches
     assert (held.by, held.why, held.faults, held.until) == ("ada", "stopped by ada", ("xid/79",), until)
+
+
+def test_an_inventory_reaches_every_node_and_the_providers_that_need_it(house: House) -> None:
+    cluster = house.parts.clusters[0]
+    node = house.busy_node("ironworks")
+    taken: list[Inventory] = []
+    metal = SimpleNamespace(name="metal", simulated=True, take_inventory=taken.append)
+    record = Record(
+        origins=("hall.csv:2",),
+        cluster=CLUSTER,
+        node=node.name,
+        serial=node.machine.serial,
+        pdu="pdu-3",
+        bmc="10.0.0.7",
+    )
+    known = Inventory([record], [CLUSTER])
+    made = Registry(
+        clusters=[cluster],
+        providers=[*house.parts.providers, cast(Provider, metal)],
+        chat=house.parts.chat,
+        inventory=known,
+    )
+    found = made.cluster(CLUSTER).node(node.name)
+    assert found is not None
+    assert (found.topology["pdu"], found.topology["rack"]) == ("pdu-3", node.topology["rack"])
+    assert found == next(one for one in made.cluster(CLUSTER).nodes() if one.name == node.name)
+    assert taken == [known]
+    assert isinstance(made.cluster(CLUSTER), HasOthers), "its optional ports are still seen"
+    other = known.enrich(node.model_copy(update={"machine": node.machine.model_copy(update={"serial": "another"})}))
+    assert "pdu" not in other.topology, "it is said of the machine that was here before"
+    heard = Nodes(made.clusters).resolve(node.machine.serial, CLUSTER)
+    assert isinstance(heard, Found)
+    assert heard.node.name == node.name
+    assert Nodes(made.clusters).resolve("10.0.0.7", CLUSTER) == heard

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
+import pytest
 
 from activities.ports import Verb
 from activities.storage.certificates import Certificate
 from medevac.events.drill import A_DRILL
 from medevac.faults.classes import FaultClass
 from medevac.fleet.node import Node
-from medevac.fleet.scorecard import Rate, place_of, scores
+from medevac.fleet.scorecard import Price, Rate, place_of, scores
 from medevac.incident import End, IncidentView, Line, Outcome, State, StepKey, StepResult
 from medevac.policy.plan import Rung
+from worker.cli.app import run
+from worker.config import Scorecard
+from worker.gateway.app import create_app
+from worker.gateway.services import Services
 from worker.stores import Stores
 
 T0 = datetime.now(UTC) - timedelta(hours=5)
@@ -125,3 +131,31 @@ def test_the_newest_proof_counts(stores: Stores) -> None:
     assert stores.certificates.certified("aws")
     said(False, 1)
     assert not stores.certificates.certified("aws")
+
+
+async def test_the_table_tells_counts_times_and_prices(
+    client: httpx.AsyncClient, stores: Stores, world: Any, services: Services, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    sky = [n for n in world.nodes("sim-a") if n.machine.provider == "skyline" and n.gpus]
+    incident(stores, "came", sky[0], end=End.REPLACED)
+    began(stores, "came", sky[0], Verb.REQUEST, Rung.REPLACE, outcome="proved")
+    stores.ledger.record_successor(sky[0].machine.id, sky[1].machine.id, "came", T0 + timedelta(seconds=240))
+    prices = (Price(provider="skyline", per_hour=31.5), Price(provider="ironworks", per_hour=24))
+    priced = dataclasses.replace(services, scorecard=Scorecard(prices=prices))
+    transport = httpx.ASGITransport(app=create_app(priced))
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+        told = (await http.get("/v1/providers", headers={"Authorization": "Bearer ada-token"})).json()
+
+    class Api:
+        def get(self, path: str, **query: object) -> Any:
+            return told
+
+    monkeypatch.setattr("worker.cli.api.person_api", Api)
+    assert run(["providers"]) == 0
+    said = capsys.readouterr().out
+    for words in ("skyline", "1 of 1", "240 s", "replace 1 of 1", "critical", "31.50", "only 1 boots", "best first"):
+        assert words in said, words
+    ranked = told["pools"]["train"]
+    assert [one["provider"].split("/")[0] for one in ranked] == ["ironworks", "skyline"]
+    assert all(one["adjusted_price"] is not None for one in ranked)
