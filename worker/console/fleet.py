@@ -134,4 +134,7 @@ def _fleet(request: Request, served: Services, here: Here) -> HTMLResponse:
     pools = arrange(nodes, incidents)
     known = {(node.cluster, node.name) for node in nodes}
     lost = [one for key, one in incidents.items() if key not in known]
-    return page(request, served, here, "fleet.html", pools=pools, unread=unread, lost=lost, legend=LEGEND)
+    fences = served.stores.fences.active()
+    return page(
+        request, served, here, "fleet.html", pools=pools, unread=unread, lost=lost, fences=fences, legend=LEGEND
+    )

@@ -43,6 +43,9 @@
     if (again) refresh(part);
   }
 
+  // What the ledger doesn't tell: nodes, as their clusters have them.
+  for (const part of parts) if (part.dataset.every) setInterval(() => refresh(part), Number(part.dataset.every) * 1000);
+
   function listen() {
     const source = new EventSource("/console/events");
     source.addEventListener("ready", () => { say("live"); parts.forEach(refresh); });
