@@ -53,12 +53,12 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 def missing(client: Client, level: Level) -> list[str]:
     """As `verb resource`, asked of the API server one by one. Raises `NotSent` or `Unclear`."""
-    return [words(right) for right in NEEDED[level] if not _allowed(client, right)]
+    return [words(right) for right in NEEDED[level] if not allowed(client, right)]
 
 
 def missing_of(client: Client, needed: tuple[Right, ...], namespace: str) -> list[str]:
     """As `missing`, of rights in one namespace."""
-    return [f"{words(right)} in {namespace}" for right in needed if not _allowed(client, right, namespace)]
+    return [f"{words(right)} in {namespace}" for right in needed if not allowed(client, right, namespace)]
 
 
 def words(right: Right) -> str:
@@ -66,7 +66,7 @@ def words(right: Right) -> str:
     return f"{verb} {resource}{f'.{group}' if group else ''}"
 
 
-def _allowed(client: Client, right: Right, namespace: str = "") -> bool:
+def allowed(client: Client, right: Right, namespace: str = "") -> bool:
     group, resource, verb = right
     name, _, below = resource.partition("/")
     asked: Object = {"group": group, "resource": name, "subresource": below, "verb": verb, "namespace": namespace}

@@ -36,7 +36,10 @@ class ProviderContract:
     """Verbs whose effect this far side shows at once; everywhere else a proof that is there at once is a wrong one."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        sets = {"verb": self.can, "lasting": self.can - {Verb.TERMINATE}, "booting": self.can & BOOTING}
+        sets = {
+            "verb": self.can, "lasting": self.can - {Verb.TERMINATE}, "booting": self.can & BOOTING,
+            "reboot": self.can & {Verb.REBOOT},
+        }  # fmt: skip
         for name, verbs in sets.items():
             if name in metafunc.fixturenames:
                 metafunc.parametrize(name, sorted(verbs))
@@ -154,11 +157,11 @@ class ProviderContract:
         assert desk.prove(verb, deadline_s=IN_VAIN_S).outcome is Outcome.TIMED_OUT
         assert rig.applied(verb) == 0
 
-    def test_a_second_reboot_is_a_second_effect(self, rig: ProviderRig) -> None:
+    def test_a_second_reboot_is_a_second_effect(self, rig: ProviderRig, reboot: Verb) -> None:
         """No idempotency token exists: whoever calls twice reboots twice. Hence the intents."""
-        rig.provider.do(Verb.REBOOT, rig.node, TAG)
-        rig.provider.do(Verb.REBOOT, rig.node, TAG)
-        assert (rig.calls(Verb.REBOOT), rig.applied(Verb.REBOOT)) == (2, 2)
+        rig.provider.do(reboot, rig.node, TAG)
+        rig.provider.do(reboot, rig.node, TAG)
+        assert (rig.calls(reboot), rig.applied(reboot)) == (2, 2)
 
     # -- machines that aren't what they were -------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ class Proxy:
     calls: list[Call] = field(default_factory=list)
     """In the order of their ends; those that were dropped before the API server saw them are not among them."""
     scripts: list[Script] = field(default_factory=list)
+    refusal: int = 500
     printed: dict[str, bytes] = field(default_factory=dict)
     """What pods printed, by a part of their names: their kubelet is played, and nobody else has their logs."""
     expired: int = 0
@@ -155,7 +156,9 @@ class _Handler(BaseHTTPRequestHandler):
         if trouble is Trouble.THROTTLE:
             return self._say(429, "throttled", {"Retry-After": f"{RETRY_AFTER_S:.0f}"})
         if trouble is Trouble.REFUSE:
-            return self._say(500, "refused by a test")
+            return self._say(self.proxy.refusal, "refused by a test")
+        if trouble is Trouble.LIE:
+            return self._say(200, "done, it says")
         if "watch=1" in self.path:
             return self.proxy.stream(self)
         status, headers, content = self.proxy.forward(self, body)

@@ -1,0 +1,176 @@
+"""`ManagedProvider`: the machine port on the objects that own nodes. Kind `cluster_managed` of `medevac.providers`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pydantic import Field, JsonValue, ValidationError
+
+from activities.kubernetes import options as kubernetes
+from activities.kubernetes import others, rights
+from activities.means import NEEDS
+from activities.ports import MachineState, NotAllowed, NotSent, Unclear, Unreadable, Verb
+from activities.providers.cluster_managed.api import Api
+from activities.providers.cluster_managed.cluster_api import ClusterApi
+from activities.providers.cluster_managed.karpenter import Karpenter
+from activities.providers.cluster_managed.metal3 import Metal3
+from activities.providers.cluster_managed.nvsentinel import NvSentinel
+from activities.registry import ConfigurationError
+from medevac.fleet.node import Capability, Node
+from medevac.model import Model
+
+Kind = Literal["karpenter", "cluster_api", "metal3", "nvsentinel"]
+
+
+class Options(Model):
+    owners: tuple[Kind, ...] = Field(min_length=1)
+    """What manages machines here, the one to be asked first in front."""
+    kubeconfig: Path | None = None
+    """Of the cluster that has the owning objects; unset: as for a cluster."""
+    context: str | None = None
+    connect_timeout_s: float = Field(1.0, gt=0)
+    read_timeout_s: float = Field(5.0, gt=0)
+    machines_in: str = ""
+    """Namespace of the Machines; empty: all of them."""
+    cluster_api: Literal["delete", "remediate"] = "delete"
+    """`remediate` marks the Machine for its owner, which needs a MachineHealthCheck that selects it."""
+    dry_run: bool = False
+
+
+class Owner(Protocol):
+    """One kind of owner, as the provider asks it."""
+
+    capabilities: frozenset[Capability]
+
+    def owns(self, node: Node) -> bool:
+        """Without a call."""
+        ...
+
+    def state(self, node: Node, tag: str) -> MachineState | None:
+        """None where it can't know of such a machine. Raises `Unreadable`."""
+        ...
+
+    def do(self, verb: Verb, node: Node, tag: str) -> str: ...
+
+    def proceed(self, verb: Verb, node: Node, tag: str) -> str | None: ...
+
+    def release(self, node: Node, tag: str, joined: frozenset[str]) -> tuple[str, ...]: ...
+
+
+class ManagedProvider:
+    simulated = False
+
+    def __init__(self, name: str, options: Options) -> None:
+        self.name = name
+        self.options = options
+        self._api = Api(
+            kubernetes.Options(
+                kubeconfig=options.kubeconfig,
+                context=options.context,
+                connect_timeout_s=options.connect_timeout_s,
+                read_timeout_s=options.read_timeout_s,
+            )
+        )
+        made: dict[Kind, Owner] = {
+            "karpenter": Karpenter(self._api),
+            "cluster_api": ClusterApi(self._api, options.cluster_api, options.machines_in),
+            "metal3": Metal3(self._api),
+            "nvsentinel": NvSentinel(self._api),
+        }
+        self._owners = [made[kind] for kind in options.owners]
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def capabilities(self, node: Node) -> frozenset[Capability]:
+        """By what owns the node. Nothing where cluster-autoscaler is taking it away."""
+        if node.foreign_cordon == others.AUTOSCALER:
+            return frozenset()
+        return frozenset().union(*(owner.capabilities for owner in self._of(node)))
+
+    def state(self, node: Node, tag: str) -> MachineState:
+        """By the first owner that has it; of a node that is gone, whoever knew its machine."""
+        found = [state for owner in self._of(node) or self._owners if (state := owner.state(node, tag)) is not None]
+        if not found:
+            raise NotAllowed(f"nothing that manages machines here ({', '.join(self.options.owners)}) has {node.name}")
+        return next((state for state in found if state.exists), found[0])
+
+    def missing_rights(self) -> list[str]:
+        """Of the optional manifest `managed.yaml`, as far as this provider's owners need it."""
+        lacks = []
+        for kind in self.options.owners:
+            for right in RIGHTS[kind]:
+                try:
+                    allowed = rights.allowed(self._api.client, right)
+                except (NotSent, Unclear) as error:
+                    raise Unreadable(f"{self.name}: {error}") from None
+                if not allowed:
+                    lacks.append(rights.words(right))
+        return lacks
+
+    # -- acting ------------------------------------------------------------------------------------------------
+
+    def do(self, verb: Verb, node: Node, tag: str) -> JsonValue:
+        if verb not in NEEDS or NEEDS[verb] not in self.capabilities(node):
+            raise NotSent(f"{self.name} can't {verb} {node.name}{_why(node)}", final=True)
+        owner = self._by(verb, node)
+        if self.options.dry_run:
+            raise NotSent(f"dry run, nothing was done: it would be {verb} by {type(owner).__name__}", final=True)
+        try:
+            return owner.do(verb, node, tag)
+        except Unreadable as error:
+            raise NotSent(str(error), final=isinstance(error, NotAllowed)) from None
+
+    def proceed(self, verb: Verb, node: Node, tag: str) -> str | None:
+        owners = self._of(node) or self._owners
+        can = [owner for owner in owners if NEEDS[verb] in owner.capabilities]
+        return next((did for owner in can if (did := owner.proceed(verb, node, tag))), None)
+
+    def release(self, node: Node, tag: str, joined: frozenset[str]) -> tuple[str, ...]:
+        if not tag:
+            raise NotSent("nothing is released without the tag of what asked for it", final=True)
+        if self.options.dry_run:
+            return ()
+        can = [owner for owner in self._owners if Capability.REPLACE in owner.capabilities]
+        return tuple(name for owner in can for name in owner.release(node, tag, joined))
+
+    def close(self) -> None:
+        self._api.client.close()
+
+    # -- parts -------------------------------------------------------------------------------------------------
+
+    def _of(self, node: Node) -> list[Owner]:
+        return [owner for owner in self._owners if owner.owns(node)]
+
+    def _by(self, verb: Verb, node: Node) -> Owner:
+        return next(owner for owner in self._of(node) if NEEDS[verb] in owner.capabilities)
+
+
+def _why(node: Node) -> str:
+    return ": cluster-autoscaler is taking it away" if node.foreign_cordon == others.AUTOSCALER else ""
+
+
+RIGHTS: dict[Kind, tuple[rights.Right, ...]] = {
+    "karpenter": (
+        *(("karpenter.sh", "nodeclaims", verb) for verb in ("get", "list", "create", "delete")),
+        ("karpenter.sh", "nodepools", "get"),
+    ),
+    "cluster_api": tuple(("cluster.x-k8s.io", "machines", verb) for verb in ("get", "list", "patch", "delete")),
+    "metal3": tuple(("metal3.io", "baremetalhosts", verb) for verb in ("get", "patch")),
+    "nvsentinel": (
+        ("janitor.dgxc.nvidia.com", "rebootnodes", "create"),
+        *(("janitor.dgxc.nvidia.com", "terminatenodes", verb) for verb in ("get", "create")),
+        ("", "nodes", "get"),
+    ),
+}
+
+
+def make(name: str, options: dict[str, Any]) -> ManagedProvider:
+    """Raises `ConfigurationError`."""
+    try:
+        return ManagedProvider(name, Options.model_validate(options))
+    except ValidationError as error:
+        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise ConfigurationError(f"provider {name}: {said}") from error
+    except Exception as error:  # a kubeconfig that isn't there, or isn't one
+        raise ConfigurationError(f"provider {name}: {type(error).__name__}: {error}") from error
