@@ -43,8 +43,10 @@ REFUSED_S = 60.0
 KEEP = timedelta(days=30)
 REPLAYS = timedelta(minutes=15)
 FORGET_EVERY = 600
-AT_ONCE = 200
-"""Composed in one pass; more could not be sent before the world has moved on."""
+AT_ONCE = 30
+"""Read in one pass to be told; more could not be sent before the world has moved on."""
+FOLDED_AT_ONCE = 2_000
+"""New incidents read in one pass: all of a storm, to be told together."""
 
 
 class Turn(IntEnum):
@@ -154,6 +156,8 @@ class Mirror:
     def _questions(self, standing: dict[str, Post], now: datetime) -> Iterable[Say]:
         stamps = self._changed.approvals(_ids(standing, "approval/"))
         news = [(id, stamp) for id, stamp in stamps.items() if self._shown.get(f"approval/{id}") != stamp]
+        # Those that are decided first: their buttons are to go. The stamp says which, without reading the question.
+        news.sort(key=lambda one: f":{ApprovalState.PENDING}:" in one[1])
         for id, stamp in news[:AT_ONCE]:
             view = self._stores.ledger.approval(id)
             if view is None:
@@ -177,7 +181,12 @@ class Mirror:
     def _incidents(self, standing: dict[str, Post], now: datetime) -> Iterable[Say]:
         stamps = self._changed.incidents(_ids(standing, "incident/"))
         news = {id: stamp for id, stamp in stamps.items() if self._shown.get(f"incident/{id}") != stamp}
-        views = self._changed.views(list(news)[: 10 * AT_ONCE])
+        urgent = sorted(news, key=lambda id: not any(f":{state}:" in news[id] for state in NEEDS_A_PERSON))
+        known_ids = [id for id in urgent if f"incident/{id}" in standing]
+        own = [id for id in known_ids if not self._storms.member(standing[f"incident/{id}"])]
+        within = [id for id in known_ids if self._storms.member(standing[f"incident/{id}"])]
+        unknown = [id for id in urgent if f"incident/{id}" not in standing]
+        views = self._changed.views([*own[:AT_ONCE], *within[:FOLDED_AT_ONCE], *unknown[:FOLDED_AT_ONCE]])
         fresh, known = [], []
         for id, view in views.items():
             if f"incident/{id}" in standing:

@@ -9,10 +9,8 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from activities.signatures import AskRequest, Timing
 from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalRequest, ApprovalView, Waiter
-from medevac.incident import StepKey
 from medevac.policy.plan import ApprovalNeed
 from tests.integration.intake.rig import Process, Rig
 from tests.integration.slack.far_slack import SECRET, TEAM, TOKEN, FarSlack, options
@@ -72,20 +70,11 @@ class PeopleRig:
         )
         view = tally.join(None, request, f"approval/{id}")
         await asyncio.to_thread(self.rig.stores.ledger.upsert_approval, view)
-        ask = AskRequest(key=StepKey(incident=id, step="ask"), request=request)
+        # As after continue-as-new: it stands from the workflow's first moment.
         await self.client.start_workflow(
             APPROVAL,
-            ApprovalInput(id=id, timing=Timing(), vote_keys=tuple(self.keys)),
+            ApprovalInput(id=id, vote_keys=tuple(self.keys), carried=view),
             id=f"approval/{id}",
             task_queue="medevac",
-            start_signal="join_many",
-            start_signal_args=[[ask]],
         )
         return view
-
-    async def stands(self, id: str) -> None:
-        """Its workflow has taken the question in; a click before that is answered with `again in a moment`."""
-        assert self.client is not None
-        handle = self.client.get_workflow_handle(f"approval/{id}")
-        while await handle.query("shown") is None:  # noqa: ASYNC110  of another process
-            await asyncio.sleep(0.02)
