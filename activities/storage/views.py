@@ -52,7 +52,7 @@ class Waiting(NamedTuple):
     cluster: str
     node: str
     blocked: str
-    """Domain whose limit refused it last."""
+    """Domain whose limit refused it last; empty where a breaker, a freeze or the pace did."""
     turn: datetime
 
 

@@ -38,7 +38,7 @@ LAX = """() => {
   if (all("main").length !== 1) wrong.push("no main");
   if (location.pathname !== "/login" && (all("header").length !== 1 || all("nav[aria-label]").length !== 1))
     wrong.push("no header or named navigation");
-  for (const one of all("input:not([type=hidden]), select, textarea, progress"))
+  for (const one of all("input:not([type=hidden], [hidden]), select, textarea, progress"))
     if (!one.labels || !one.labels.length || !one.labels[0].innerText.trim()) wrong.push("no label: " + one.outerHTML);
   for (const one of all("a, button, summary")) if (!named(one)) wrong.push("no name: " + one.outerHTML);
   for (const one of all("table"))

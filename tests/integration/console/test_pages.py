@@ -16,8 +16,12 @@ import pytest
 from medevac.campaigns.listing import CampaignPlan, Member
 from medevac.campaigns.progress import CampaignState
 from medevac.campaigns.spec import Act, Selector, Spec
+from medevac.faults.classes import FaultClass
+from medevac.fleet.census import Census
+from medevac.fleet.lease import LeaseRequest
 from medevac.fleet.node import Node
 from medevac.incident import Line, StepKey
+from simulation.world import World
 from tests.integration.console.conftest import asked, incident_of
 from tests.unit.worker.conftest import StubEngine
 from worker.config import Console, TrustedProxy
@@ -199,6 +203,36 @@ async def test_no_form_counts_that_another_site_made(
     assert not engine.told
     assert not stores.fences.active()
     assert (await client.get("/")).status_code == 200
+
+
+async def test_budgets_in_use_and_who_waits_for_them(client: httpx.AsyncClient, stores: Stores, world: World) -> None:
+    now = datetime.now(UTC)
+    policy = stores.policies.active().policy
+    rack = [policy.place(one) for one in world.nodes("sim-a") if one.topology["rack"] == "a-r01"]
+    census = Census.of("sim-a", map(policy.place, world.nodes("sim-a")), domains=policy.domains)
+    limit = policy.limits.at_once["rack"].of(len(rack))
+    for n, one in enumerate(rack[: limit + 1]):
+        request = LeaseRequest(
+            lease_id=f"lease-{n}", incident=f"inc-{n}", workflow_id=f"node/sim-a/{one.name}", cluster="sim-a",
+            node=one.name, pool=one.pool, domains=policy.domains(one), fault="xid/79", fault_class=FaultClass.CRITICAL,
+            plan_hash="h", asked_at=now, job_running=False,
+        )  # fmt: skip
+        answer = stores.guard.acquire(request, now, census)
+        assert answer.kind == ("granted" if n < limit else "waiting"), answer
+    await sign_in(client, "vera")
+    told = (await client.get("/guard")).text
+    full = rf"rack:sim-a/a-r01</th><td>{limit} \(full\)</td><td>{limit}</td><td>{len(rack)}</td>"
+    assert re.search(full, told), told
+    line = told[told.index("Longest waiting first") :]
+    assert f"sim-a/{rack[limit].name}</a></th><td>no single limit; its incident says</td>" in line
+    assert f"sim-a/{rack[0].name}</a>" in told[told.index("Who may disrupt") : told.index("Longest waiting first")]
+    assert "sim-a/level</strong>" in told
+    breaker = {"cluster": "sim-a", "cause": "level"}
+    assert (await client.post("/guard/breaker", data={"csrf": csrf(told), **breaker})).status_code == 403
+    client.cookies.clear()
+    own = {"csrf": await sign_in(client, "otto")}
+    assert (await client.post("/guard/breaker", data={**own, **breaker})).status_code == 303
+    assert "1 of 2 people want to close it" in (await client.get("/guard")).text
 
 
 async def test_rights_are_those_of_the_api(client: httpx.AsyncClient, stores: Stores, engine: StubEngine) -> None:
