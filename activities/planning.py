@@ -172,7 +172,7 @@ class PlanActivities:
         if self._cases is None or node is None:
             return ()
         record = self._registry.inventory.join(node).record
-        serials = (node.machine.serial or "", *(record.gpus if record else ()))
+        serials = (node.machine.serial or "", *((record.serial, *record.gpus) if record else ()))
         return tuple(
             f"its {part.part} {part.serial} was sent back before, on {part.at:%Y-%m-%d}: {part.why}"
             for part in self._cases.known_bad(serials, but=incident)

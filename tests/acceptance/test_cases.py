@@ -39,6 +39,7 @@ async def test_returned_to_its_maker_and_back(tmp_path: Path) -> None:
             lambda: (c := up.stores.cases.get(case.id)) and c.state is CaseState.CLOSED and c, "the case is closed"
         )
         assert other.machine.id in closed.why
+        assert up.stores.cases.known_bad([node.machine.serial or ""]), "should it ever come back, it is known"
         assert closed.closed_by == "medevac"
         back = up.world.node(node.name)
         assert back is not None

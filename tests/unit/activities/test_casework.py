@@ -254,8 +254,11 @@ def test_another_machine_is_verified_by_its_incident_and_only_then_the_ticket_is
     case = at.case(incident)
     assert other.machine.id in case.why
     assert case.closed_by == "medevac"
-    known = at.cases.known_bad([node.machine.serial or ""])
-    assert [part.incident for part in known] == ([incident] if node.machine.serial else [])
+    assert node.machine.serial
+    (part,) = at.cases.known_bad([node.machine.serial])
+    assert (part.incident, part.machine_id) == (incident, node.machine.id)
+    (note,) = at.ledger.notes(node.cluster, node.name, at.now() - timedelta(hours=1))
+    assert f"machine {node.machine.id} is now {other.machine.id}" in note.text
 
 
 def test_a_machine_that_comes_back_bad_is_told_and_chased(at: CaseHouse) -> None:

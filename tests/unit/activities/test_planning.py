@@ -11,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 from activities import signatures as sig
 from activities.planning import ADOPTED, PlanActivities
 from activities.ports import Unreadable
+from activities.storage.cases import BadPart, Cases
 from medevac.events.event import HealthEvent, Kind
 from medevac.faults import catalogue
 from medevac.faults.faultset import FaultSet
@@ -142,3 +143,22 @@ def test_trouble_older_than_the_mode_waits_until_it_is_adopted(house: House, pla
     assert run(plans.plan, old).action is Action.OBSERVE
     house.ledger.note(CLUSTER, node.name, f"{ADOPTED}ada: take it", datetime.now(UTC))
     assert run(plans.plan, old).action is Action.ACT
+
+
+def test_a_part_that_was_sent_back_is_known_again(house: House) -> None:
+    cases = Cases(house.db)
+    plans = PlanActivities(house.registry, house.ledger, house.policies, house.census, house.bounded, cases=cases)
+    node = house.busy_node("ironworks")
+    serial = node.machine.serial
+    assert serial
+    before = run(plans.plan, request(node))
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    for each in (serial, "another"):
+        part = BadPart(serial=each, incident="old", part="machine", machine_id="m", why=f"xid/64, {each}", at=at)
+        cases.remember([part])
+    after = run(plans.plan, request(node))
+    assert [reason for reason in after.reasons if "sent back" in reason] == [
+        f"its machine {serial} was sent back before, on 2026-03-01: xid/64, {serial}"
+    ]
+    assert not any("sent back" in reason for reason in before.reasons)
+    assert after.hash == before.hash, "words alone are no other plan"
