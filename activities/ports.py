@@ -240,7 +240,7 @@ class HasLocalData(Protocol):
 
 @runtime_checkable
 class HasRights(Protocol):
-    """A cluster or provider whose account can be asked what it may do."""
+    """A cluster, provider or chat whose account can be asked what it may do."""
 
     def missing_rights(self) -> list[str]:
         """What it lacks of what the configuration means it to do, in words; empty = nothing."""
@@ -585,7 +585,7 @@ class Pager(Protocol):
     simulated: bool
 
     def page(self, page: Page) -> None:
-        """Wakes somebody, or changes what they were told. Raises `NotSent` (final: it will never be taken), `Unclear`."""
+        """Wakes somebody, or changes what they were told. Raises `NotSent` (final: never taken), `Unclear`."""
         ...
 
     def resolve(self, page: Page) -> None:

@@ -116,6 +116,8 @@ async def _parts(settings: Settings) -> str:
                 f"provider {provider.name} may not: {'; '.join(lacks)}",
                 "give its account these rights, or correct its options (see docs/providers.md)",
             )
+    if isinstance(registry.chat, HasRights) and (lacks := await asyncio.to_thread(registry.chat.missing_rights)):
+        raise _Bad(f"chat may not: {'; '.join(lacks)}", "invite the app, or correct the options (see docs/slack.md)")
     for tickets in registry.ticket_systems():
         name = name_of(tickets)
         try:

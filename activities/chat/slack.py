@@ -13,7 +13,7 @@ from temporalio import activity
 
 from activities.chat import blocks
 from activities.chat.options import SlackOptions
-from activities.ports import About, NotSent, Place
+from activities.ports import About, NotSent, Place, Unreadable
 from activities.registry import ConfigurationError
 from medevac.telling.card import Card
 
@@ -34,7 +34,7 @@ REMEMBERED = 1_000
 
 
 class SlackChat:
-    """Obeys `Chat` and `Board`."""
+    """Obeys `Chat`, `Board` and `HasRights`."""
 
     system = "slack"
 
@@ -51,6 +51,19 @@ class SlackChat:
 
     def know(self, places: Callable[[str], Place | None]) -> None:
         self._places = places
+
+    def missing_rights(self) -> list[str]:
+        found = self.api.workspace()
+        lacks = [] if found == self.options.team else [f"speak in {self.options.team}: its token is {found or '?'}'s"]
+        given = self.options
+        named = [*given.channels.model_dump().values(), *given.owners.values()]
+        named += [channel for route in given.routes for channel in (route.channel, route.approvals) if channel]
+        for channel in dict.fromkeys(named):
+            try:
+                self.api.read("conversations.history", channel=channel, limit=1, patience_s=self.options.timeout_s)
+            except Unreadable as error:
+                lacks.append(f"read {channel} ({error})")
+        return lacks
 
     # -- messages that are kept up to date ---------------------------------------------------------------------
 
@@ -84,7 +97,7 @@ class SlackChat:
             return None
         place = self._places(_thread(key))
         if place is not None:
-            said = {"channel": place.channel, "ts": place.reference, "limit": SEARCHED, "include_all_metadata": True}
+            said: dict[str, Any] = {"channel": place.channel, "ts": place.reference, "limit": SEARCHED, "include_all_metadata": True}
             found = _of_key(self.api.read("conversations.replies", **said), key, place.channel)
             if found is not None:
                 return found.reference

@@ -48,10 +48,10 @@ class SlackApi:
         except (OSError, SlackClientError, ValueError) as error:
             raise Unclear(f"{method}: {type(error).__name__}: {error}") from None
 
-    def read(self, method: str, **arguments: Any) -> Answer:
+    def read(self, method: str, *, patience_s: float = 0.0, **arguments: Any) -> Answer:
         """Raises `Unreadable`."""
         try:
-            self.pacing.take(method, "")
+            self.pacing.take(method, "", patience_s)
             # Reads take no JSON.
             return self._call(method, {}, params=arguments)
         except Paced as error:
@@ -60,6 +60,10 @@ class SlackApi:
             raise Unreadable(str(self._refused(method, error))) from None
         except (OSError, SlackClientError, ValueError) as error:
             raise Unreadable(f"{method}: {type(error).__name__}: {error}") from None
+
+    def workspace(self) -> str:
+        """Whose token this is. Raises `Unreadable`."""
+        return str(self.read("auth.test").get("team_id", ""))
 
     def now(self, method: str, **arguments: Any) -> Answer:
         """An answer to a person who waits, unpaced: their tiers are high, their time is short. Raises as `send`."""

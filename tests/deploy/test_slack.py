@@ -20,6 +20,7 @@ NEEDS = {
     "chat.postEphemeral": {"chat:write"},
     "conversations.history": {"channels:history", "groups:history"},
     "conversations.replies": {"channels:history", "groups:history"},
+    "auth.test": set(),
     "views.open": set(),
     "views.update": set(),
 }
@@ -28,7 +29,7 @@ NEEDS = {
 
 def test_the_manifest_asks_for_the_scopes_of_the_methods_that_are_called() -> None:
     source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "activities" / "chat").glob("slack*.py"))
-    called = set(re.findall(r'"((?:chat|views|conversations|users|usergroups)\.[a-zA-Z.]+)"', source))
+    called = set(re.findall(r'"((?:auth|chat|views|conversations|users|usergroups)\.[a-zA-Z.]+)"', source))
     assert called == set(NEEDS)
     needed = {"commands"}.union(*(NEEDS[method] for method in called))
     assert set(MANIFEST["oauth_config"]["scopes"]["bot"]) == needed

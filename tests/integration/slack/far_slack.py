@@ -251,6 +251,9 @@ class FarSlack:
         within = [m for m in self.messages if given["ts"] in (m.ts, m.thread) and m.channel == given["channel"]]
         return {"messages": self._listed(within[: int(given.get("limit", 1_000))], given)}
 
+    def _auth_test(self, given: Json) -> Json | str:
+        return {"team_id": TEAM, "user_id": BOT}
+
     def _apps_connections_open(self, given: Json) -> Json | str:
         return {"url": self.url.replace("http", "ws", 1) + "/socket"}
 

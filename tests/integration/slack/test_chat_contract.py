@@ -113,3 +113,12 @@ def test_a_wrong_configuration_says_what_to_change(slack: FarSlack, wrong: dict[
     assert TOKEN not in str(error.value)
     assert SECRET not in str(error.value)
     assert "xoxb-in" not in str(error.value)
+
+
+def test_the_doctor_is_told_what_the_app_lacks(slack: FarSlack) -> None:
+    assert chat_of(slack).missing_rights() == []
+    [lacks] = chat_of(slack, owners={"research": "C0ELSEWHERE"}).missing_rights()
+    assert "C0ELSEWHERE" in lacks
+    assert "channel_not_found" in lacks
+    [other] = chat_of(slack, team="T0OTHER").missing_rights()
+    assert "T0OTHER" in other
