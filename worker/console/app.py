@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastapi import APIRouter, FastAPI, Response
 
@@ -13,13 +13,16 @@ from worker.console.pages import PageRoute, assets
 from worker.console.sessions import Sessions
 from worker.gateway.errors import Problem
 from worker.gateway.services import Services
+from worker.threads import Threads
 
 static = APIRouter(route_class=PageRoute, include_in_schema=False)
+THREADS = 4
 TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 
 
 @dataclass(frozen=True, slots=True)
 class Console:
+    services: Services
     sessions: Sessions
     live: Live
 
@@ -38,7 +41,9 @@ async def asset(name: str) -> Response:
 
 
 def install(app: FastAPI, services: Services) -> None:
-    app.state.console = Console(sessions_of(services), Live(services.stores.views, services.threads))
+    # Of its own: however long people's searches take, events are taken in meanwhile.
+    own = replace(services, threads=Threads(THREADS))
+    app.state.console = Console(own, sessions_of(own), Live(own.stores.views, own.threads))
     for room in (static, entering.router, live.router):
         app.include_router(room)
     for page in (fleet, incidents, approvals, campaigns, guard, providers, audit):

@@ -8,9 +8,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from medevac.approvals.approval import ApprovalState, Verdict
-from worker.console.entering import Here, Posted
+from worker.console.entering import Here, Posted, Served
 from worker.console.pages import PageRoute, go, may_vote, page
-from worker.gateway.services import Served
 from worker.gateway.votes import Ballot, cast, find
 
 router = APIRouter(prefix="/approvals", route_class=PageRoute, include_in_schema=False)

@@ -13,10 +13,9 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 from activities.storage.views import Said, Search
-from worker.console.entering import Here
+from worker.console.entering import Here, Served
 from worker.console.pages import PageRoute, page
 from worker.gateway.errors import Problem
-from worker.gateway.services import Served
 
 router = APIRouter(prefix="/audit", route_class=PageRoute, include_in_schema=False)
 

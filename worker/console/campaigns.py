@@ -8,12 +8,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from medevac.campaigns.progress import CampaignState, NodeState
-from worker.console.entering import Here, Posted
+from worker.console.entering import Here, Posted, Served
 from worker.console.pages import PageRoute, go, page
 from worker.gateway import campaigns as api
 from worker.gateway.errors import Problem
 from worker.gateway.incidents import Reason
-from worker.gateway.services import Served, Services
+from worker.gateway.services import Services
 
 router = APIRouter(prefix="/campaigns", route_class=PageRoute, include_in_schema=False)
 

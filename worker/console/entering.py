@@ -17,7 +17,7 @@ from worker.console.sessions import Session, Sessions
 from worker.gateway.authentication import AuthError
 from worker.gateway.errors import Problem
 from worker.gateway.people import People, Right
-from worker.gateway.services import Served, Services
+from worker.gateway.services import Services
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -28,6 +28,15 @@ LONGEST_FORM = 65_536
 MOST_FIELDS = 50
 
 Form = dict[str, str]
+
+
+async def services(request: Request) -> Services:
+    """The gateway's, with threads of the console's own."""
+    found: Services = request.app.state.console.services
+    return found
+
+
+Served = Annotated[Services, Depends(services)]
 
 
 def sessions_of(served: Services) -> Sessions:

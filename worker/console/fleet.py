@@ -14,9 +14,9 @@ from activities.storage.views import Listed
 from medevac.fleet.node import Node
 from medevac.incident import State
 from medevac.policy.policy import Policy
-from worker.console.entering import Here
+from worker.console.entering import Here, Served
 from worker.console.pages import PageRoute, page
-from worker.gateway.services import Served, Services
+from worker.gateway.services import Services
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 

@@ -12,11 +12,11 @@ from medevac.fleet.census import domain_key
 from medevac.fleet.guard_state import Lease
 from medevac.fleet.node import Node
 from medevac.policy.policy import Policy
-from worker.console.entering import Here, Posted
+from worker.console.entering import Here, Posted, Served
 from worker.console.fleet import read_nodes
 from worker.console.pages import PageRoute, go, page
 from worker.gateway import fences as api
-from worker.gateway.services import Served, Services
+from worker.gateway.services import Services
 
 router = APIRouter(prefix="/guard", route_class=PageRoute, include_in_schema=False)
 

@@ -17,16 +17,17 @@ from activities.storage.ledger import LedgerLine
 from activities.storage.views import LONGEST_LIST, Listed
 from medevac.approvals.approval import ApprovalView
 from medevac.incident import IncidentView, State
-from worker.console.entering import Here, Posted
+from worker.console.entering import Here, Posted, Served
 from worker.console.pages import PageRoute, go, page, when
 from worker.gateway import incidents as api
 from worker.gateway.errors import Problem
-from worker.gateway.services import Served, Services
+from worker.gateway.services import Services
 
 router = APIRouter(prefix="/incidents", route_class=PageRoute, include_in_schema=False)
 
 LONGEST_EVIDENCE = 20_000
 """Characters of one line's evidence that are shown; the export has all of it."""
+MOST_MOMENTS = 1_000
 STATES = tuple(State)
 
 
@@ -118,7 +119,8 @@ def _incident(request: Request, incident: str, served: Services, here: Here) -> 
     decision = next((one for one in reversed(moments) if one.kind == "decision"), None)
     return page(
         request, served, here, "incident.html",
-        incident=view, moments=moments, decision=decision, approvals=approvals,
+        incident=view, moments=moments[-MOST_MOMENTS:], left_out=max(0, len(moments) - MOST_MOMENTS), decision=decision,
+        approvals=approvals,
     )  # fmt: skip
 
 

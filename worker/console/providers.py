@@ -7,10 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from worker.console.entering import Here
+from worker.console.entering import Here, Served
 from worker.console.pages import PageRoute, page
 from worker.gateway import providers as api
-from worker.gateway.services import Served
 
 router = APIRouter(prefix="/providers", route_class=PageRoute, include_in_schema=False)
 

@@ -138,6 +138,23 @@ async def test_an_incident_is_a_timeline_with_plan_and_what_was_passed_over(
     assert (await client.get("/incidents/inc-9")).status_code == 404
 
 
+async def test_a_long_timeline_shows_its_end(client: httpx.AsyncClient, stores: Stores, sick: Node) -> None:
+    at = datetime.now(UTC)
+    stores.ledger.add_lines(
+        [
+            Line(key=StepKey(incident="inc-1", step="look", n=n), at=at, kind="event", text=f"look {n} of it")
+            for n in range(1_003)
+        ]
+    )
+    await sign_in(client, "vera")
+    told = (await client.get("/incidents/inc-1")).text
+    assert "6 earlier ones are left out" in told
+    assert told.count(" of it</p>") == 1_000
+    assert "look 1002 of it" in told
+    # Its plan stands there though the decision is far back.
+    assert "reboot for xid/79" in told
+
+
 async def test_providers_are_compared_by_what_they_did(client: httpx.AsyncClient, sick: Node) -> None:
     await sign_in(client, "vera")
     told = (await client.get("/providers")).text
