@@ -22,6 +22,9 @@ LAST := tests/acceptance
 # Against a real API server: `make test-kubernetes`. Most of it waits, so two control planes go beside each other.
 REAL := $(if $(KUBECONFIG),,-n 2 --dist loadfile) tests/integration/kubernetes
 
+# What people see and command by; `make test` runs it too.
+PEOPLE := tests/integration/console tests/integration/slack
+
 heading = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
 
 .PHONY: help
@@ -83,6 +86,13 @@ test-providers: setup  ## Every machine provider through the whole contract, and
 	@$(RUN) pytest -n 2 --dist loadfile tests/contracts/test_simulated.py tests/providers -k "not Cluster and not Chat and not Checks and not Tickets"
 	$(call heading,providers and kills)
 	@PROVIDER_KILLS=$(or $(KILLS),100) $(RUN) pytest -n 2 tests/integration/providers
+	$(call heading,managed by Kubernetes - skipped without a control plane)
+	@$(RUN) pytest tests/integration/kubernetes/test_managed.py
+
+.PHONY: test-people
+test-people: setup  ## What people command by: the console in a real browser (Debian: chromium), Slack, 10,000 raced votes (RACES=300)
+	$(call heading,people)
+	@MEDEVAC_RACES=$(or $(RACES),10000) $(RUN) pytest $(PEOPLE)
 
 .PHONY: check
 check: static  ## The quick part of `make test`: static checks, unit and contract tests

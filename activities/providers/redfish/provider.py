@@ -77,13 +77,20 @@ class RedfishProvider:
         )
 
     def locate(self, machine_id: str) -> Machine | None:
-        node = Node(cluster="", name="", machine=Machine(provider=self.name, id=machine_id, virtual=False))
-        if self._bmc(node) is None:
-            return None
-        seen = self._board(node).look()
-        if not seen.there or self._stranger(node, seen):
-            return None
-        return node.machine.model_copy(update={"serial": seen.serial or None})
+        """By its id, or by its serial."""
+        for serial in (None, machine_id):
+            machine = Machine(provider=self.name, id=machine_id, serial=serial, virtual=False)
+            node = Node(cluster="", name="", machine=machine)
+            if (bmc := self._bmc(node)) is None:
+                continue
+            seen = self._board_of(bmc).look()
+            if serial is None and not bmc.serial and seen.is_machine(machine_id, "") is None:
+                continue  # it may be known by its serial
+            if not seen.there or self._stranger(node, seen):
+                return None
+            id = machine_id if serial is None else seen.uuid.lower()
+            return machine.model_copy(update={"id": id, "serial": seen.serial or None})
+        return None
 
     def missing_rights(self) -> list[str]:
         """Signs in at every BMC. Raises `Unreadable` where not even their inventory can be read."""

@@ -21,7 +21,9 @@ from activities.ports import NotAllowed, NotSent, Unclear, Unreadable, Verb
 from activities.providers.redfish import provider as redfish
 from activities.providers.redfish.provider import make
 from activities.registry import ConfigurationError
+from activities.signatures import Precondition
 from medevac.fleet.node import Capability
+from medevac.fleet.order import Order
 from medevac.incident import Outcome
 from tests.contracts.desk import Desk
 from tests.contracts.rigs import ProviderRig, Trouble
@@ -149,6 +151,28 @@ def test_a_reinstall_boots_the_ordered_image_once_and_takes_it_out_again(bmcs: B
     assert board.inserted(board.look()) == []
 
 
+def test_a_campaign_s_image_is_the_one_that_is_installed(
+    bmcs: Bmcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ordered(Desk):
+        def _pre(self) -> Precondition:
+            order = Order(campaign="c-1", approval="a-1", rung="reinstall", image=f"{bmcs.url}/images/os.iso?of=c-1")
+            return super()._pre().model_copy(update={"order": order})
+
+    class Counted:
+        """The people's yes; it is counted in tests of its own."""
+
+        def check_order(self, *_: object) -> None: ...
+
+    rig = RedfishRig(bmcs)
+    desk = Ordered(rig, tmp_path / "ledger.sqlite")
+    monkeypatch.setattr(desk._machines._look, "_approved", Counted(), raising=False)
+    assert desk.act(Verb.REINSTALL).outcome is Outcome.DONE
+    board = rig.redfish._board(rig.node)
+    assert board.inserted(board.look()) == [f"{bmcs.url}/images/os.iso?of=c-1"]
+    desk.close()
+
+
 def test_a_reinstall_by_the_network(bmcs: Bmcs) -> None:
     rig = RedfishRig(bmcs, reinstall="pxe")
     rig.provider.do(Verb.REINSTALL, rig.node, TAG)
@@ -235,6 +259,15 @@ def test_located_by_its_id(bmcs: Bmcs) -> None:
     assert found is not None
     assert (found.serial, found.virtual) == (f"SN-{rig.node.machine.id[:8]}", False)
     assert rig.redfish.locate("another") is None
+
+
+def test_located_by_its_serial(bmcs: Bmcs) -> None:
+    rig = RedfishRig(bmcs)
+    id = rig.node.machine.id
+    by_serial = {f"SN-{id[:8]}": {"address": bmcs.url, "system": f"{SYSTEMS}{id}"}}
+    found = make("metal", rig.options | {"machines": by_serial}).locate(f"SN-{id[:8]}")
+    assert found is not None
+    assert (found.id, found.serial) == (id, f"SN-{id[:8]}"), "as its node shows it"
 
 
 def test_the_inventory_is_read_anew_when_it_changes(bmcs: Bmcs, tmp_path: Path) -> None:
