@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from activities.failures import redact
+from activities.failures import Bounded, redact
 from activities.ports import Unreadable
 from activities.registry import NotConfigured, Registry
 from activities.storage.ledger import Ledger
@@ -15,6 +15,7 @@ from medevac.fleet.node import Node
 from medevac.incident import IncidentView, Line
 
 MOST_LINES = 40
+READ_S = 1.0
 WORDS = {
     "mark": "taken out of service",
     "evacuate": "emptied of work",
@@ -25,9 +26,11 @@ WORDS = {
 
 
 class CaseFacts:
-    def __init__(self, registry: Registry, ledger: Ledger) -> None:
+    def __init__(self, registry: Registry, ledger: Ledger, bounded: Bounded | None = None) -> None:
+        """`bounded`: for a caller that can't wait for a cluster's own time-outs."""
         self._registry = registry
         self._ledger = ledger
+        self._bounded = bounded
 
     def of(self, incident: str, provider: str, reasons: Iterable[str] = ()) -> tuple[Facts, Subject]:
         """Raises `Unreadable` where the ledger can't be read; a node that can't be leaves its facts out."""
@@ -63,7 +66,8 @@ class CaseFacts:
     def node(self, cluster: str, node: str) -> Node | None:
         """None where it is gone or can't be read."""
         try:
-            return self._registry.cluster(cluster).node(node)
+            read = self._registry.cluster(cluster).node
+            return self._bounded.call(READ_S, read, node) if self._bounded else read(node)
         except (Unreadable, NotConfigured):
             return None
 

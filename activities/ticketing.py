@@ -10,7 +10,7 @@ from temporalio import activity
 from activities import signatures as sig
 from activities.casefacts import CaseFacts
 from activities.clock import Clock, utcnow
-from activities.failures import redact, unreadable, waits
+from activities.failures import Bounded, redact, unreadable, waits
 from activities.ports import Discloses, Tickets, Unreadable
 from activities.registry import NotConfigured, Registry
 from activities.storage.cases import Cases, Provider
@@ -36,10 +36,11 @@ class TicketActivities:
         cases: Cases,
         policies: Policies,
         follow: Follow,
+        bounded: Bounded,
         clock: Clock = utcnow,
     ) -> None:
         self._registry = registry
-        self._facts = CaseFacts(registry, ledger)
+        self._facts = CaseFacts(registry, ledger, bounded)
         self._cases = cases
         self._policies = policies
         self._follow = follow

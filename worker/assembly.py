@@ -168,7 +168,7 @@ def implementations(
         ),
         MachineActivities(registry, look, stores.intents, stores.ledger, evidence=evidence),
         VerificationActivities(registry),
-        TicketActivities(registry, stores.ledger, stores.cases, stores.policies, follow),
+        TicketActivities(registry, stores.ledger, stores.cases, stores.policies, follow, bounded),
         CaseActivities(registry, stores.ledger, stores.cases, stores.policies, once, confirm),
         MessageActivities(registry, once, folding),
         AskActivities(stores.ledger, client, loop, vote_keys),

@@ -16,6 +16,8 @@ from medevac.cases.case import Case, CaseState
 from medevac.model import Model
 
 HOUR = timedelta(hours=1)
+TAKES_IN = (CaseState.ASKED, CaseState.OPENING, CaseState.WAITING)
+"""States in which a case takes further incidents in."""
 
 
 class Gone(LookupError):
@@ -165,7 +167,7 @@ class Cases:
     def _of_machine(self, connection: Connection, provider: str, machine_id: str) -> Case | None:
         if not machine_id:
             return None
-        query = sa.select(t.c.view).where(t.c.provider == provider, t.c.state.in_([s for s in CaseState if s.open]))
+        query = sa.select(t.c.view).where(t.c.provider == provider, t.c.state.in_(TAKES_IN))
         for view in connection.execute(query).scalars():
             case = Case.model_validate(view)
             if any(subject.was.machine_id == machine_id and not subject.proof for subject in case.subjects):
@@ -178,7 +180,7 @@ class Cases:
         return Provider(
             introduced=self._introduced(connection, provider),
             lately=sum(not case.summary for case in lately),
-            gathering=next((case for case in lately if case.summary and case.state.open), None),
+            gathering=next((case for case in lately if case.summary and case.state in TAKES_IN), None),
         )
 
     def _introduced(self, connection: Connection, provider: str) -> bool:

@@ -68,6 +68,8 @@ class MailTickets:
     def __init__(self, name: str, options: Options) -> None:
         self.name = name
         self.share = options.share
+        self.own = options.sender
+        """Letters from it are ours, whoever delivers them."""
         self._options = options
 
     def find(self, key: str) -> TicketRef | None:

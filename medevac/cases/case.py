@@ -71,6 +71,8 @@ class Subject(Model):
     """Machine and boot of which the ticket was told that the check fails."""
     proof: str = ""
     """Why nothing is left to do about it; empty while something is."""
+    withdrawn: bool = False
+    """Its incident ended without a check: a person decides about the ticket."""
 
 
 class Heard(Model):
@@ -142,6 +144,11 @@ class Case(Model):
     @property
     def settled(self) -> bool:
         return all(subject.proof for subject in self.subjects)
+
+    @property
+    def stands(self) -> bool:
+        """Whether a fault of it still does."""
+        return any(not subject.proof and not subject.withdrawn for subject in self.subjects)
 
     @property
     def incidents(self) -> tuple[str, ...]:

@@ -168,7 +168,7 @@ def closed_over_there(case: Case, now: datetime) -> Case:
 def chase(case: Case, patience: Patience, can_comment: bool, now: datetime) -> Case:
     """Asks again where nobody has answered for as long as the policy waits; then calls a person, once."""
     words = [at for at in (case.last_word_at, case.last_reply_at) if at is not None]
-    if case.state is not CaseState.WAITING or not words or case.settled or case.over_there:
+    if case.state is not CaseState.WAITING or not words or not case.stands or case.over_there:
         return case
     if (now - max(words)).total_seconds() < patience.patience_s or case.comments:
         return case
@@ -190,15 +190,18 @@ def look(case: Case, seen: Callable[[Subject], Seen | None], now: datetime) -> t
     confirms: list[Confirm] = []
     subjects: list[Subject] = []
     news = False
-    claimed = case.over_there or any(heard.proposal.claims_done for heard in case.heard)
+    withdrawn: list[str] = []
     for subject in case.subjects:
         found = None if subject.proof else seen(subject)
         if found is None:
             subjects.append(subject)
             continue
         proof = _proof(subject, found)
-        confirm = None if proof else _confirm(subject, found, claimed)
+        confirm = None if proof else _confirm(subject, found, _claimed(case, subject))
         changes: dict[str, object] = {"proof": proof}
+        if found.end is End.WITHDRAWN and not subject.withdrawn:
+            changes["withdrawn"] = True
+            withdrawn.append(subject.incident)
         if confirm:
             confirms.append(confirm)
         elif not proof and _still_bad(subject, found, now):
@@ -208,7 +211,18 @@ def look(case: Case, seen: Callable[[Subject], Seen | None], now: datetime) -> t
     changed = tuple(subjects)
     if changed != case.subjects:
         case = case.model_copy(update={"subjects": changed, "updated_at": now})
+    for incident in withdrawn:
+        what = f"{incident} ended without a check; `medevac case close {case.id}` if the ticket isn't wanted any more"
+        case = case.saying(f"{case.id}: {what}")
     return (case.commenting(STILL_BAD) if news else case), confirms
+
+
+def _claimed(case: Case, subject: Subject) -> bool:
+    """Whether the other side says that it is done, and says so since the last time that a check found otherwise."""
+    since = subject.asked_at
+    return case.over_there or any(
+        heard.proposal.claims_done and (since is None or heard.at > since) for heard in case.heard
+    )
 
 
 def asked(case: Case, confirm: Confirm, now: datetime) -> Case:

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from activities.casework import heard_of
 from activities.ports import Said
 from activities.storage.cases import Cases
+from activities.ticketing import name_of
 from activities.tickets import mail_text
 from medevac.cases import course
 from medevac.cases.case import Case
@@ -24,7 +25,7 @@ from worker.gateway.authentication import AuthError
 from worker.gateway.errors import Problem
 from worker.gateway.incidents import Answer
 from worker.gateway.senders import Senders
-from worker.gateway.services import Served
+from worker.gateway.services import Served, Services
 
 router = APIRouter(prefix="/v1/case-replies", tags=["cases"])
 
@@ -77,7 +78,7 @@ async def reply(system: str, request: Request, served: Served) -> Answer:
         who = served.repliers.by_signature(headers, body)
     if who.name != system:
         raise AuthError(403, f"{who.name} may not post replies of {system[:60]}")
-    ticket, said = _read(headers.get("content-type", ""), body, served.now())
+    ticket, said = _read(headers.get("content-type", ""), body, served.now(), _own(served, system))
     case = await served.threads.run(served.stores.cases.by_ticket, system, ticket) if ticket else None
     if case is None:
         return Answer(answer="no case has this ticket; nothing was done")
@@ -93,11 +94,19 @@ def _keep(cases: Cases, case: Case, said: Said, now: datetime) -> None:
     cases.change(case.id, lambda one: course.hear(one, [heard], now), now)
 
 
-def _read(kind: str, body: bytes, now: datetime) -> tuple[str | None, Said | None]:
+def _own(served: Services, system: str) -> str:
+    """Our address in that system, where it has such."""
+    for tickets in served.registry.ticket_systems():
+        if name_of(tickets) == system:
+            return str(getattr(tickets, "own", ""))
+    return ""
+
+
+def _read(kind: str, body: bytes, now: datetime, own: str) -> tuple[str | None, Said | None]:
     """The ticket and what was said; without the latter the ticket system is asked itself."""
     if kind.partition(";")[0].strip().lower() == "message/rfc822":
         message = mail_text.parse(body)
-        return mail_text.key_of(message), mail_text.said(message, now)
+        return mail_text.key_of(message), mail_text.said(message, now, own)
     try:
         given: Any = json.loads(body)
     except (ValueError, RecursionError):

@@ -94,6 +94,12 @@ def test_a_closed_one_takes_nobody_in_and_is_found_by_its_ticket(cases: Cases) -
     assert join(cases, "inc-2", "m-1").id == "case-inc-2"
 
 
+def test_one_that_is_closing_takes_nobody_in(cases: Cases) -> None:
+    join(cases, "inc-1", "m-1")
+    cases.change("case-inc-1", lambda case: case.model_copy(update={"state": CaseState.CLOSING}), T0)
+    assert join(cases, "inc-2", "m-1").id == "case-inc-2"
+
+
 def test_a_part_that_was_sent_back_is_known_again(cases: Cases) -> None:
     part = BadPart(serial="S1", incident="inc-1", part="machine", machine_id="m-1", why="xid/64, case-1", at=T0)
     cases.remember([part])

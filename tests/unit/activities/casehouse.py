@@ -54,7 +54,13 @@ class CaseHouse(House):
         self.told: dict[str, int] = {}
         self.confirmed: list[tuple[str, str]] = []
         self.ticketing = TicketActivities(
-            self.registry, self.ledger, self.cases, self.policies, lambda case: self.followed.append(case.id), self.now
+            self.registry,
+            self.ledger,
+            self.cases,
+            self.policies,
+            lambda case: self.followed.append(case.id),
+            self.bounded,
+            self.now,
         )
         self.casework = CaseActivities(
             self.registry,

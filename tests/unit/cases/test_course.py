@@ -87,9 +87,31 @@ def test_a_verified_end_settles_it(end: End) -> None:
     assert len(one.comments) == 1
 
 
-def test_withdrawn_is_no_proof() -> None:
-    one, _ = course.look(case(), lambda _: Seen(end=End.WITHDRAWN), T0)
+def test_withdrawn_is_no_proof_and_nobody_is_chased_for_it() -> None:
+    one = case()
+    for _ in range(2):
+        one, _ = course.look(one, lambda _: Seen(end=End.WITHDRAWN), T0)
     assert not course.settle(one, T0).settled
+    assert len([saying for saying in one.sayings if "medevac case close" in saying.text]) == 1
+    assert course.chase(one, Patience(), True, T0 + timedelta(days=3)) == one
+
+
+def test_a_claim_counts_until_a_check_has_found_otherwise() -> None:
+    one = course.hear(case(), [heard(1, Proposal.REPAIRED)], T0)
+
+    def look(boot: str, at: datetime) -> int:
+        nonlocal one
+        now = Known(machine_id="m-1", serial="S1", boot_id=boot)
+        one, confirms = course.look(one, lambda _: Seen(incident_state=State.HANDED_OVER, now=now), at)
+        for confirm in confirms:
+            one = course.asked(one, confirm, at)
+        return len(confirms)
+
+    assert look("b-2", T0 + timedelta(hours=1)) == 1
+    assert look("b-3", T0 + timedelta(hours=2)) == 0, "a technician may be at it again"
+    again = Heard(id="r2", at=T0 + timedelta(hours=3), proposal=Proposal.REPLACED)
+    one = course.hear(one, [again], T0 + timedelta(hours=3))
+    assert look("b-3", T0 + timedelta(hours=4)) == 1
 
 
 def test_each_machine_is_verified_once_and_another_one_again() -> None:

@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -174,6 +175,19 @@ async def test_a_whole_letter_is_read_and_its_automata_are_nothing(client: httpx
     assert await post("Is it in rack 4?", "a@p") is Proposal.ANSWER
     assert await post("The GPU has been replaced.", "b@p", Auto_Submitted="auto-replied") is Proposal.NOTHING
     assert len(now(stores).sayings) == 1, "an automatic reply is said to nobody"
+
+
+async def test_our_own_letter_that_comes_back_is_no_reply(
+    client: httpx.AsyncClient, services: Services, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(stores, case(system="mail"))
+    ours = SimpleNamespace(name="mail", own="fleet@us.example")
+    monkeypatch.setattr(services.registry, "ticket_systems", lambda: [ours])
+    letter = f"Subject: xid/79 [{KEY}]\r\nFrom: Fleet <fleet@us.example>\r\n\r\nThe GPU has been replaced."
+    given = {**BASIC, "Content-Type": "message/rfc822"}
+    answer = await client.post("/v1/case-replies/mail", content=letter.encode(), headers=given)
+    assert answer.status_code == 202
+    assert now(stores).heard == ()
 
 
 async def test_jiras_event_only_says_where_to_look(
