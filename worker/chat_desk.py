@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 
-from activities.census import CensusTaker
-from activities.failures import Bounded
 from activities.ports import About, Board, NotSent, Place, Unclear, Unreadable
 from activities.storage.changed import Changed
 from activities.storage.posts import Post
@@ -28,8 +26,6 @@ from worker import metrics
 from worker.chat_owners import Owners
 from worker.chat_storms import Storms
 from worker.facts import FactsTaker
-from worker.installation import Installation
-from worker.intake.leading import Lead
 from worker.stores import Stores
 from worker.threads import Threads
 
@@ -83,7 +79,10 @@ class Mirror:
         threads: Threads,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         every_s: float = EVERY_S,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`leads` is asked before each message: a process that was stopped for long isn't the one that speaks."""
+        self._leads = leads
         self._stores = stores
         self._changed = Changed(stores.database)
         self._board = board
@@ -116,15 +115,18 @@ class Mirror:
     def once(self) -> float:
         """One pass; how long to wait until the next. Raises `Unreadable`."""
         now = self._now()
+        self._refused = {key: until for key, until in self._refused.items() if until > now}
         standing = self._stores.posts.standing(self._board.system)
         wanted = sorted(self._wanted(standing, now), key=lambda say: say.turn)
         waiting, pause_s = 0, self._every_s
         blocked: set[tuple[str, bool]] = set()
         for say in wanted:
+            if not self._leads():
+                break
             post = standing.get(say.key)
             new = post is None or not post.reference
             channel = say.channel if post is None else post.channel
-            if (channel, new) in blocked or self._refused.get(say.key, now) > now or pause_s > self._every_s:
+            if (channel, new) in blocked or say.key in self._refused or pause_s > self._every_s:
                 waiting += 1
                 continue
             try:
@@ -136,17 +138,27 @@ class Mirror:
             except NotSent as error:
                 waiting += 1
                 if error.final:
-                    log.error("chat: %s is refused: %s", say.key, error)
-                    metrics.CHAT.labels(say.kind, "refused").inc()
-                    self._refused[say.key] = now + timedelta(seconds=REFUSED_S)
+                    self._later(say, now, str(error))
                 else:
                     metrics.CHAT.labels(say.kind, "paced").inc()
                     blocked.add((channel, new))
+            except Unreadable:
+                raise
+            except Exception as error:
+                # One that can't be made must not keep the others from being told.
+                log.exception("chat: %s can't be told", say.key)
+                waiting += 1
+                self._later(say, now, type(error).__name__)
         metrics.CHAT_WAITING.set(waiting)
         self._passes += 1
         if self._passes % FORGET_EVERY == 0:
             self._stores.posts.forget(now - KEEP, taken_before=now - REPLAYS)
         return pause_s
+
+    def _later(self, say: Say, now: datetime, why: str) -> None:
+        log.error("chat: %s is refused: %s", say.key, why)
+        metrics.CHAT.labels(say.kind, "refused").inc()
+        self._refused[say.key] = now + timedelta(seconds=REFUSED_S)
 
     # -- what should be said -----------------------------------------------------------------------------------
 
@@ -155,7 +167,7 @@ class Mirror:
 
     def _questions(self, standing: dict[str, Post], now: datetime) -> Iterable[Say]:
         stamps = self._changed.approvals(_ids(standing, "approval/"))
-        news = [(id, stamp) for id, stamp in stamps.items() if self._shown.get(f"approval/{id}") != stamp]
+        news = [(id, stamp) for id, stamp in stamps.items() if self._news(f"approval/{id}", stamp)]
         # Those that are decided first: their buttons are to go. The stamp says which, without reading the question.
         news.sort(key=lambda one: f":{ApprovalState.PENDING}:" in one[1])
         for id, stamp in news[:AT_ONCE]:
@@ -180,7 +192,7 @@ class Mirror:
 
     def _incidents(self, standing: dict[str, Post], now: datetime) -> Iterable[Say]:
         stamps = self._changed.incidents(_ids(standing, "incident/"))
-        news = {id: stamp for id, stamp in stamps.items() if self._shown.get(f"incident/{id}") != stamp}
+        news = {id: stamp for id, stamp in stamps.items() if self._news(f"incident/{id}", stamp)}
         urgent = sorted(news, key=lambda id: not any(f":{state}:" in news[id] for state in NEEDS_A_PERSON))
         known_ids = [id for id in urgent if f"incident/{id}" in standing]
         own = [id for id in known_ids if not self._storms.member(standing[f"incident/{id}"])]
@@ -217,6 +229,9 @@ class Mirror:
             yield Say(Turn.STORM, "storm", storm.key, storm.channel, storm.compose, over=storm.over)
         for told in self._owners.wanted(views.values()):
             yield Say(Turn.OWNER, "owner", told.key, told.channel, told.compose, over=True)
+
+    def _news(self, key: str, stamp: str) -> bool:
+        return self._shown.get(key) != stamp and key not in self._refused
 
     def _about_question(self, view: ApprovalView) -> About:
         first = self._stores.ledger.incident(view.waiters[0].incident) if view.waiters else None
@@ -276,46 +291,6 @@ class Mirror:
             self._shown.pop(say.key, None)
         elif say.stamp:
             self._shown[say.key] = say.stamp
-
-
-def places(stores: Stores, system: str) -> Callable[[str], Place | None]:
-    """How a chat finds the message in whose thread lines about an incident or a question are told."""
-
-    def find(thread: str) -> Place | None:
-        found = stores.posts.of(system, (f"incident/{thread}", f"approval/{thread}"))
-        place = next((post for post in found.values() if post.reference), None)
-        return Place(place.channel, place.reference) if place else None
-
-    return find
-
-
-@dataclass(frozen=True, slots=True)
-class Mirroring:
-    """The mirror of one process, and its claim to be the one that speaks."""
-
-    mirror: Mirror
-    lead: Lead
-    _close: tuple[Callable[[], None], ...]
-
-    async def run(self, stop: asyncio.Event) -> None:
-        try:
-            await self.lead.lead(self.mirror.run, stop)
-        finally:
-            for close in self._close:
-                close()
-
-
-def mirroring(installation: Installation) -> Mirroring | None:
-    """None where the chat's messages can't be changed later."""
-    board, stores = installation.registry.chat, installation.stores
-    if not isinstance(board, Board):
-        return None
-    board.know(places(stores, board.system))
-    bounded, threads = Bounded(8), Threads(2)
-    census = CensusTaker(installation.registry, stores.policies, bounded)
-    facts = FactsTaker(installation.registry, stores, bounded, census.take)
-    lead = Lead(f"chat/{board.system}", stores.leaders, threads)
-    return Mirroring(Mirror(stores, board, facts, threads), lead, (bounded.close, threads.close))
 
 
 def _about(view: IncidentView) -> About:

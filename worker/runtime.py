@@ -28,10 +28,10 @@ from temporalio.worker import Interceptor, Worker, WorkerDeploymentConfig
 from activities import signatures
 from activities.signatures import Queue
 from worker import metrics
-from worker.chat_desk import mirroring
 from worker.connection import connect
 from worker.installation import open_installation
 from worker.liveness import Liveness
+from worker.mirroring import mirroring
 from worker.probe import probe_server
 from worker.settings import Settings
 

@@ -17,7 +17,8 @@ from medevac.telling.asking import APPROVE, DETAILS, REJECT
 from tests.integration.slack.far_slack import FarSlack
 from tests.unit.worker.conftest import view_of
 from tests.unit.worker.test_orders import asked
-from worker.chat_desk import Mirror, places
+from worker.chat_desk import Mirror
+from worker.mirroring import places
 from worker.stores import Stores
 
 NOW = datetime.now(UTC)
@@ -146,6 +147,33 @@ def test_another_process_goes_on_where_one_has_died(
     versions = slack.roots()[0].versions
     settle(mirror)
     assert [m.versions for m in slack.roots()] == [versions]
+
+
+def test_one_that_cannot_be_made_keeps_nobody_waiting(
+    mirror: Mirror, slack: FarSlack, stores: Stores, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ArithmeticError("what nobody thought of")
+
+    monkeypatch.setattr(mirror._facts, "of", broken)
+    slack.trouble.append("invalid_blocks")
+    stores.ledger.upsert_approval(question(incident(node)))
+    stores.ledger.upsert_incident(incident(node))
+    stores.ledger.upsert_incident(incident(node, 2, fault="xid/80"))
+    settle(mirror)
+    assert len(slack.roots("C0FLEET")) == 1, "one is refused by Slack, one can't be made, the third is told"
+    calls = sum(slack.calls.values())
+    settle(mirror)
+    assert sum(slack.calls.values()) == calls, "what is refused isn't tried again at once"
+
+
+def test_who_does_not_lead_any_more_says_nothing(
+    mirror: Mirror, slack: FarSlack, stores: Stores, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores.ledger.upsert_incident(incident(node))
+    monkeypatch.setattr(mirror, "_leads", lambda: False)
+    settle(mirror)
+    assert not slack.messages
 
 
 def test_a_deleted_message_is_told_anew_once(mirror: Mirror, slack: FarSlack, stores: Stores, node: Node) -> None:
