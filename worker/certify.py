@@ -127,7 +127,7 @@ class Certifier:
             self._step("rights", self._rights) if isinstance(provider, HasRights) else _left_out("rights", "asks none")
         )
         if isinstance(provider, HasLocate):
-            yield self._step("locate", lambda: self._locate(provider))
+            yield self._locate(provider)
         else:
             yield _left_out("locate", "can't look a machine up by its id")
         if Capability.POWER_STATE in can:
@@ -162,11 +162,15 @@ class Certifier:
             raise _Failed("; ".join(lacks))
         return "nothing is missing"
 
-    def _locate(self, provider: HasLocate) -> str:
-        found = provider.locate(self.node.machine.id)
-        if found is None or found.id != self.node.machine.id:
-            raise _Failed(f"it knows {found.id if found else 'no machine'} by {self.node.machine.id}")
-        return found.id
+    def _locate(self, provider: HasLocate) -> Step:
+        machine = self.node.machine.id
+        try:
+            found = provider.locate(machine)
+        except Unreadable as error:
+            return Step(name="locate", passed=False, seen=redact(str(error), 300))
+        if found is None:  # also of one that has no way to look
+            return _left_out("locate", "doesn't know it by its id alone")
+        return Step(name="locate", passed=found.id == machine, seen=found.id)
 
     def _power(self, tag: str) -> str:
         state = self.provider.state(self.node, tag)
@@ -212,9 +216,11 @@ class Certifier:
     def _lacks(self, verb: Verb, node: Node, tag: str, was: MachineState) -> str:
         """What is missing for the proof; empty = proved."""
         try:
+            now = self.cluster.node(node.name)
+            ours = now if now is not None and now.machine.id == node.machine.id else node
             if isinstance(self.provider, HasSteps):
-                self.provider.proceed(verb, node, tag)
-            world = World(self.cluster.node(node.name), self.provider.state(node, tag))
+                self.provider.proceed(verb, ours, tag)
+            world = World(now, self.provider.state(ours, tag))
         except Unreadable as error:
             return f"unreadable: {redact(str(error), 200)}"
         except NotSent as error:
