@@ -15,12 +15,12 @@ from activities.providers.cluster_managed.api import Api
 from activities.providers.cluster_managed.cluster_api import ClusterApi
 from activities.providers.cluster_managed.karpenter import Karpenter
 from activities.providers.cluster_managed.metal3 import Metal3
-from activities.providers.cluster_managed.nvsentinel import NvSentinel
+from activities.providers.cluster_managed.nvsentinel import External, NvSentinel
 from activities.registry import ConfigurationError
 from medevac.fleet.node import Capability, Node
 from medevac.model import Model
 
-Kind = Literal["karpenter", "cluster_api", "metal3", "nvsentinel"]
+Kind = Literal["karpenter", "cluster_api", "metal3", "nvsentinel", "nvsentinel_external"]
 
 
 class Options(Model):
@@ -77,6 +77,7 @@ class ManagedProvider:
             "cluster_api": ClusterApi(self._api, options.cluster_api, options.machines_in),
             "metal3": Metal3(self._api),
             "nvsentinel": NvSentinel(self._api),
+            "nvsentinel_external": External(self._api),
         }
         self._owners = [made[kind] for kind in options.owners]
 
@@ -160,6 +161,10 @@ RIGHTS: dict[Kind, tuple[rights.Right, ...]] = {
     "nvsentinel": (
         ("janitor.dgxc.nvidia.com", "rebootnodes", "create"),
         *(("janitor.dgxc.nvidia.com", "terminatenodes", verb) for verb in ("get", "create")),
+        ("", "nodes", "get"),
+    ),
+    "nvsentinel_external": (
+        *(("nvsentinel.nvidia.com", "externalremediationrequests", verb) for verb in ("get", "create")),
         ("", "nodes", "get"),
     ),
 }

@@ -358,9 +358,12 @@ class NvSentinelRig(ManagedRig):
 
     def _each(self, plural: str, act: Callable[[Object], None]) -> None:
         for thing in self.site.admin.list(f"{self.API}/{plural}"):
-            if metadata(thing)["uid"] not in self.seen and thing["spec"]["nodeName"] in self.site.names:
+            if metadata(thing)["uid"] not in self.seen and self._name(thing) in self.site.names:
                 self.seen.add(metadata(thing)["uid"])
                 act(thing)
+
+    def _name(self, thing: Object) -> str:
+        return str(thing["spec"]["nodeName"])
 
     def _reboot(self, thing: Object) -> None:
         for id in [id for id, node in self._nodes.items() if node.name == thing["spec"]["nodeName"]]:
@@ -388,3 +391,31 @@ class NvSentinelRig(ManagedRig):
     def lose(self) -> None:
         del self._nodes[self.node.machine.id]
         self.remove(self.site.node_path(self.node.name))
+
+
+class ExternalRig(NvSentinelRig):
+    """Somebody outside takes the requests that NVSentinel lets nodes go by."""
+
+    owner = "nvsentinel_external"
+    calls_of = dict.fromkeys((Verb.REBOOT, Verb.TERMINATE), ("POST", r"/externalremediationrequests"))
+    API = "/apis/nvsentinel.nvidia.com/v1"
+
+    def pass_time(self) -> None:
+        self._each("externalremediationrequests", self._remedy)
+
+    def _name(self, thing: Object) -> str:
+        return str(thing["spec"]["healthEvent"]["nodeName"])
+
+    def _remedy(self, thing: Object) -> None:
+        name, action = self._name(thing), thing["spec"]["healthEvent"]["recommendedAction"]
+        if action == "REPLACE_VM":
+            self.remove(self.site.node_path(name))
+        for id in [id for id, node in self._nodes.items() if node.name == name]:
+            if action == "REPLACE_VM":
+                del self._nodes[id]
+                continue
+            self.boot(id)
+            if self._dead:
+                dies(self.site, name)
+        done = {"type": "ExternalRemediationComplete", "status": "True", "reason": "Done", "message": ""}
+        self.status(f"{self.API}/externalremediationrequests/{metadata(thing)['name']}", {"conditions": [done]})

@@ -19,6 +19,7 @@ from tests.control_plane.processes import write_kubeconfig
 from tests.integration.kubernetes.conftest import Plane
 from tests.integration.kubernetes.managed_rigs import (
     ClusterApiRig,
+    ExternalRig,
     KarpenterRig,
     ManagedRig,
     Metal3Rig,
@@ -49,6 +50,8 @@ def opens(
             define(site, "MachineSet")
         elif kind is Metal3Rig:
             define_own(site, "metal3.io", "v1alpha1", "BareMetalHost", scope="Namespaced")
+        elif kind is ExternalRig:
+            define_own(site, "nvsentinel.nvidia.com", "v1", "ExternalRemediationRequest", scope="Cluster")
         else:
             for of in ("RebootNode", "TerminateNode"):
                 define_own(
@@ -111,6 +114,15 @@ class TestNvSentinel(ProviderContract):
     @pytest.fixture
     def rig(self, opens: Opens) -> ProviderRig:
         rig: ProviderRig = opens(NvSentinelRig)
+        return rig
+
+
+class TestExternal(ProviderContract):
+    can = frozenset({Verb.REBOOT, Verb.TERMINATE})
+
+    @pytest.fixture
+    def rig(self, opens: Opens) -> ProviderRig:
+        rig: ProviderRig = opens(ExternalRig)
         return rig
 
 
@@ -216,7 +228,7 @@ def test_a_host_that_nobody_hears_is_rebooted_hard(opens: Opens) -> None:
 def test_what_nvsentinel_gives_up_is_told(opens: Opens) -> None:
     rig: NvSentinelRig = opens(NvSentinelRig)
     rig.provider.do(Verb.TERMINATE, rig.node, TAG)
-    assert rig.provider.do(Verb.TERMINATE, rig.node, TAG) == "TerminateNode was made before"
+    assert rig.provider.do(Verb.TERMINATE, rig.node, TAG) == "terminatenodes: made before"
     [made] = [
         one for one in rig.site.admin.list(f"{rig.API}/terminatenodes") if one["spec"]["nodeName"] == rig.node.name
     ]
@@ -227,6 +239,20 @@ def test_what_nvsentinel_gives_up_is_told(opens: Opens) -> None:
     })  # fmt: skip
     with pytest.raises(NotSent, match="took too long"):
         rig.managed.proceed(Verb.TERMINATE, rig.node, TAG)
+
+
+def test_what_is_asked_of_somebody_outside_says_what_is_wanted(opens: Opens) -> None:
+    rig: ExternalRig = opens(ExternalRig)
+    assert rig.provider.do(Verb.TERMINATE, rig.node, TAG) == "externalremediationrequests: made"
+    assert rig.provider.do(Verb.TERMINATE, rig.node, TAG) == "externalremediationrequests: made before"
+    every = rig.site.admin.list(f"{rig.API}/externalremediationrequests")
+    [made] = [one for one in every if one["spec"]["healthEvent"]["nodeName"] == rig.node.name]
+    assert made["spec"]["healthEvent"]["recommendedAction"] == "REPLACE_VM"
+    failed = {"type": "ExternalRemediationComplete", "status": "False", "reason": "No", "message": "no spare"}
+    rig.status(f"{rig.API}/externalremediationrequests/{metadata(made)['name']}", {"conditions": [failed]})
+    with pytest.raises(NotSent, match="given up: no spare") as hopeless:
+        rig.managed.proceed(Verb.TERMINATE, rig.node, TAG)
+    assert hopeless.value.final
 
 
 # -- all -------------------------------------------------------------------------------------------------------
@@ -241,7 +267,7 @@ def test_what_the_autoscaler_takes_away_is_left_to_it(opens: Opens) -> None:
     assert refused.value.final
 
 
-@pytest.mark.parametrize("kind", [KarpenterRig, ClusterApiRig, Metal3Rig, NvSentinelRig])
+@pytest.mark.parametrize("kind", [KarpenterRig, ClusterApiRig, Metal3Rig, NvSentinelRig, ExternalRig])
 def test_a_dry_run_writes_nothing(opens: Opens, kind: type[ManagedRig]) -> None:
     rig: ManagedRig = opens(kind, dry_run=True)
     for verb in rig.calls_of:
@@ -251,7 +277,7 @@ def test_a_dry_run_writes_nothing(opens: Opens, kind: type[ManagedRig]) -> None:
     assert [call for call in rig.proxy.calls if call.method != "GET"] == []
 
 
-@pytest.mark.parametrize("kind", [KarpenterRig, ClusterApiRig, Metal3Rig, NvSentinelRig])
+@pytest.mark.parametrize("kind", [KarpenterRig, ClusterApiRig, Metal3Rig, NvSentinelRig, ExternalRig])
 def test_the_shipped_rights_are_enough_and_without_them_it_is_said(
     opens: Opens, plane: Plane, kind: type[ManagedRig], tmp_path: Path
 ) -> None:
@@ -261,7 +287,7 @@ def test_the_shipped_rights_are_enough_and_without_them_it_is_said(
     write_kubeconfig(kubeconfig, rig.site.token("medevac-observe"), rig.proxy.url, plane.certificate)
     poor = make("managed", {"owners": [kind.owner], "kubeconfig": str(kubeconfig)})
     assert poor.missing_rights() != []
-    if kind is not NvSentinelRig:
+    if kind not in (NvSentinelRig, ExternalRig):
         with pytest.raises(NotAllowed):
             poor.state(rig.node, TAG)
     with pytest.raises(NotSent) as refused:
