@@ -220,7 +220,7 @@ class Mirror:
                 Turn.PERSON if view.state in NEEDS_A_PERSON else Turn.REST,
                 "incident",
                 key,
-                self._board.channel(_about(view)) if post is None else post.channel,
+                self._board.channel(self._with_teams(view)) if post is None else post.channel,
                 lambda view=view: incident_card(view, self._board.links),  # type: ignore[misc]
                 over=over,
                 stamp=news[view.id],
@@ -237,7 +237,11 @@ class Mirror:
         first = self._stores.ledger.incident(view.waiters[0].incident) if view.waiters else None
         if first is None:
             return About(cluster=view.waiters[0].cluster if view.waiters else "", asks=True)
-        return _about(first).model_copy(update={"asks": True, "teams": self._owners.of(first)})
+        return self._with_teams(first).model_copy(update={"asks": True})
+
+    def _with_teams(self, view: IncidentView) -> About:
+        """Of what is told by itself; a storm goes by cluster, pool and severity alone."""
+        return _about(view).model_copy(update={"teams": self._owners.of(view)})
 
     # -- saying it ---------------------------------------------------------------------------------------------
 

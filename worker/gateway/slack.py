@@ -29,6 +29,8 @@ router = APIRouter(prefix="/v1/slack", tags=["slack"])
 MAX_BODY = 256 * 1024
 """Slack's own views are at most 250 kB, and ours are far smaller."""
 AT_ONCE = 200
+LEDGER_S = 1.5
+"""Of the three seconds that Slack waits."""
 SILENCE = Response(status_code=401)
 
 
@@ -79,10 +81,11 @@ class SlackDoor:
     async def first(self, mark: str) -> bool:
         """False for a request that was taken before, by whichever gateway."""
         try:
-            return await self._served.threads.run(
-                self._served.stores.posts.take, self._options.team, mark, self._served.now()
-            )
-        except Unreadable as error:
+            async with asyncio.timeout(LEDGER_S):
+                return await self._served.threads.run(
+                    self._served.stores.posts.take, self._options.team, mark, self._served.now()
+                )
+        except (Unreadable, TimeoutError) as error:
             # Nothing can be voted or ordered without the ledger; whoever works on finds that and says so.
             log.error("whether a request of Slack is a replay can't be told: %s", error)
             return True

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from activities.chat.options import Route
 from activities.chat.pacing import Pacing
 from activities.chat.slack import SlackChat
 from activities.storage.posts import Post
@@ -245,8 +246,6 @@ def test_the_pace_of_a_channel_is_kept_and_429_obeyed(
 def test_routes_lead_by_pool_severity_and_team(
     mirror: Mirror, slack: FarSlack, stores: Stores, node: Node, chat: SlackChat
 ) -> None:
-    from activities.chat.options import Route
-
     route = Route(classes=(FaultClass.CRITICAL,), clusters=(node.cluster,), channel="C0ONCALL", approvals="C0TEAM")
     chat.options = chat.options.model_copy(update={"routes": (route,)})
     view = incident(node)
@@ -255,6 +254,18 @@ def test_routes_lead_by_pool_severity_and_team(
     stores.ledger.upsert_approval(question(view))
     settle(mirror, 4)
     assert [len(slack.roots(c)) for c in ("C0ONCALL", "C0FLEET", "C0TEAM", "C0ASKED")] == [1, 1, 1, 0]
+
+
+def test_a_team_has_its_own_channel(mirror: Mirror, slack: FarSlack, stores: Stores, chat: SlackChat) -> None:
+    cluster = mirror._facts._registry.cluster("sim-a")
+    node, owner = next((n, w.owner) for n in cluster.nodes() if n.gpus for w in cluster.workloads(n.name) if w.owner)
+    chat.options = chat.options.model_copy(update={"routes": (Route(teams=(owner,), channel="C0TEAM"),)})
+    chat.tells_owners = True
+    stores.ledger.upsert_incident(incident(node, state=State.HELD))
+    stores.ledger.upsert_approval(question(incident(node)))
+    settle(mirror, 4)
+    assert len(slack.roots("C0TEAM")) == 2
+    assert not slack.roots("C0FLEET")
 
 
 def test_a_jobs_owner_is_told_before_it_is_evicted_and_when_it_has_left(
@@ -300,6 +311,26 @@ def test_lines_are_told_in_the_incidents_thread(
     assert (second.thread, second.broadcast, second.text) == (root.ts, True, "<!here> handed over")
     assert chat.find("inc-1/notify/1") == ref
     assert chat.find("inc-1/notify/9") is None
+
+
+def test_a_campaign_asks_for_itself(mirror: Mirror, slack: FarSlack, stores: Stores, node: Node) -> None:
+    waiter = (
+        asked()
+        .waiters[0]
+        .model_copy(
+            update={
+                "incident": "driver-570",
+                "cluster": "sim-a, sim-b",
+                "node": "64 nodes",
+                "text": "reboot of 64 nodes",
+            }
+        )
+    )
+    stores.ledger.upsert_approval(asked(id="campaign-driver-570", waiters=(waiter,), fleet_wide=True))
+    settle(mirror)
+    [message] = slack.roots("C0ASKED")
+    assert "cluster sim-a, sim-b, node 64 nodes" in message.says()
+    assert "reboot of 64 nodes" in message.says()
 
 
 def test_takings_and_old_posts_are_forgotten(stores: Stores) -> None:
