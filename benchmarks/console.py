@@ -1,7 +1,7 @@
 """The console with 5,000 open incidents over 2,048 nodes: what its pages cost the server, and how soon they follow.
 
-*Server* is the gateway's own word for each page (`Server-Timing`), from the request to the finished page; *cpu* is what a
-look costs the gateway in processor time, all told. *Follows* is from the ledger's commit of one incident's change, in
+*Server* is the gateway's own word for each page (`Server-Timing`), from the request to the finished page; *cpu* is what
+a look costs the gateway in processor time, all told. *Follows* is from the ledger's commit of one incident's change, in
 another process, until a page that listens has the part that shows it: the notice by server-sent event and the fetch of
 that part, at its default length and at its longest.
 """
