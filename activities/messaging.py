@@ -9,6 +9,7 @@ from activities.clock import Clock, utcnow
 from activities.failures import redact
 from activities.folding import Folding
 from activities.intended import Lost, Rejected, SendOnce
+from activities.quietly import Quietly
 from activities.registry import Registry
 from medevac.incident import Outcome, StepResult
 
@@ -18,16 +19,26 @@ PAGE = "@here "
 
 
 class MessageActivities:
-    def __init__(self, registry: Registry, once: SendOnce, folding: Folding, clock: Clock = utcnow) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        once: SendOnce,
+        folding: Folding,
+        clock: Clock = utcnow,
+        quietly: Quietly | None = None,
+    ) -> None:
         self._registry = registry
         self._once = once
         self._folding = folding
         self._clock = clock
+        self._quietly = quietly
 
     @activity.defn(name=sig.NOTIFY.name, no_thread_cancel_exception=True)
     def notify(self, request: sig.NotifyRequest) -> StepResult:
         """A ledger that is down doesn't silence it: then a crash at the wrong moment may say it twice."""
         key, chat = str(request.key), self._registry.chat
+        if request.topic and self._quietly and (why := self._quietly.of(request.key.incident, self._clock())):
+            return StepResult(outcome=Outcome.DONE, reason=f"nobody was told: {why}", at=self._clock())
         if request.topic and self._folding.folds(request.key, request.topic, request.text, request.page, self._clock()):
             return StepResult(outcome=Outcome.DONE, reason="told together with others", at=self._clock())
         text = (PAGE if request.page else "") + redact(request.text, MAX_TEXT)

@@ -20,6 +20,7 @@ from activities.storage.cases import Cases
 from activities.storage.certificates import Certificates
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
+from activities.storage.silences import Silences
 from medevac.faults.classes import Covers
 from medevac.fleet.node import Node, Workload
 from medevac.fleet.remediator import Remediator
@@ -30,6 +31,7 @@ from medevac.policy.plan import History, Plan
 from medevac.policy.planner import Context, plan
 from medevac.policy.policy import Policy
 from medevac.policy.pools import Coexist
+from medevac.policy.silences import Silence
 from medevac.policy.yielding import followed
 
 T = TypeVar("T")
@@ -60,6 +62,7 @@ class PlanActivities:
         clock: Clock = utcnow,
         certificates: Certificates | None = None,
         cases: Cases | None = None,
+        silences: Silences | None = None,
     ) -> None:
         self._registry = registry
         self._ledger = ledger
@@ -69,6 +72,7 @@ class PlanActivities:
         self._clock = clock
         self._certificates = certificates
         self._cases = cases
+        self._silences = silences
         self._applied: tuple[PolicyVersion, list[PolicyVersion]] | None = None
 
     @activity.defn(name=sig.PLAN.name, no_thread_cancel_exception=True)
@@ -104,6 +108,7 @@ class PlanActivities:
                 remediators=world.remediators,
                 certified=node is None or self._stored("the certificates", lambda: self._certified(node)),
                 followed=self._followed(version.policy, pool, request.incident),
+                silences=self._stored("the silences", lambda: self._silenced(now)),
             ),
             version,
             now,
@@ -199,6 +204,9 @@ class PlanActivities:
         if where is None or where.coexist is not Coexist.YIELD:
             return ""
         return followed(self._stored("the ledger", lambda: self._ledger.lines(incident)))
+
+    def _silenced(self, now: datetime) -> tuple[Silence, ...]:
+        return tuple(self._silences.standing(now)) if self._silences else ()
 
     def _stored(self, what: str, read: Callable[[], T]) -> T:
         try:

@@ -31,6 +31,7 @@ from activities.messaging import MessageActivities
 from activities.planned import Notices
 from activities.planning import PlanActivities
 from activities.precondition import Look
+from activities.quietly import Quietly
 from activities.recording import RecordingActivities
 from activities.registry import Registry
 from activities.signatures import TIMINGS
@@ -121,7 +122,7 @@ def assemble(settings: Settings, installation: Installation, client: Client) -> 
             settings.sweep_s,
             marks=OrphanMarks(registry, stores, engine, threads),
             quiet=listening(stores.ledger, installation.config),
-            pages=Pages(stores, registry.pagers, installation.config.installation),
+            pages=Pages(stores, registry.pagers, installation.config.installation, quietly(stores).about),
         ),
         version=version("medevac"),
         _close=(bounded.close, threads.close, stores.database.close),
@@ -156,6 +157,7 @@ def implementations(
             bounded,
             certificates=stores.certificates,
             cases=stores.cases,
+            silences=stores.silences,
         ),
         MarkActivities(registry, stores.guard, census, bounded),
         LeaseActivities(stores.guard, census, stores.ledger, bounded),
@@ -170,12 +172,16 @@ def implementations(
         VerificationActivities(registry),
         TicketActivities(registry, stores.ledger, stores.cases, stores.policies, follow, bounded),
         CaseActivities(registry, stores.ledger, stores.cases, stores.policies, once, confirm),
-        MessageActivities(registry, once, folding),
+        MessageActivities(registry, once, folding, quietly=quietly(stores)),
         AskActivities(stores.ledger, client, loop, vote_keys),
         RecordingActivities(stores.ledger),
         CampaignActivities(stores.campaigns, CampaignWorld(stores.database, census), registry, stores.ledger, report),
     )
     return [method for one in objects for method in _activities_of(one)]
+
+
+def quietly(stores: Stores) -> Quietly:
+    return Quietly(stores.ledger, stores.policies, stores.silences)
 
 
 def _activities_of(one: object) -> list[Callable[..., Any]]:

@@ -31,7 +31,7 @@ LOOKED_AT = 500
 """Approvals, newest first, among which expired ones are looked for."""
 SOMEBODY_NEEDED = frozenset({State.HANDED_OVER, State.OBSERVED, State.HELD, State.WATCHING})
 
-Quiet = Callable[[IncidentView], bool]
+Quiet = Callable[[IncidentView, datetime], str]
 
 
 class Told(Enum):
@@ -43,10 +43,10 @@ class Told(Enum):
 
 
 class Pages:
-    """Blocking. `quiet` says which incidents a silence keeps from waking anybody."""
+    """Blocking. `quiet` says why nobody is woken for an incident; empty where somebody is."""
 
     def __init__(
-        self, stores: Stores, pagers: Iterable[Pager], installation: str, quiet: Quiet = lambda view: False
+        self, stores: Stores, pagers: Iterable[Pager], installation: str, quiet: Quiet = lambda view, now: ""
     ) -> None:
         self._stores = stores
         self._pagers = tuple(pagers)
@@ -68,7 +68,7 @@ class Pages:
         needy = [
             view
             for view in sorted(opened, key=lambda view: view.opened_at)
-            if (view.state is State.HANDED_OVER or view.id in expired) and not self._quiet(view)
+            if (view.state is State.HANDED_OVER or view.id in expired) and not self._quiet(view, now)
         ]
         found = [self._incident(view, expired) for view in needy[:ALONE]]
         if more := needy[ALONE:]:

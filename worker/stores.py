@@ -20,6 +20,7 @@ from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
 from activities.storage.posts import Posts
 from activities.storage.scorecards import Scorecards
+from activities.storage.silences import Silences
 from activities.storage.views import Views
 
 
@@ -42,6 +43,7 @@ class Stores:
     posts: Posts
     certificates: Certificates
     scorecards: Scorecards
+    silences: Silences
 
 
 def open_stores(url: str) -> Stores:
@@ -66,4 +68,5 @@ def open_stores(url: str) -> Stores:
         posts=Posts(database),
         certificates=Certificates(database),
         scorecards=Scorecards(database),
+        silences=Silences(database),
     )

@@ -100,6 +100,7 @@ def changes(old: Policy, new: Policy) -> list[PolicyChange]:
         *_at_once(old, new),
         *_people(old, new),
         *_thresholds(old, new),
+        *_windows(old, new),
         *_plain(old, new),
     ]
     return sorted(found, key=lambda change: list(Policy.model_fields).index(change.path.split(".")[0].split("[")[0]))
@@ -359,6 +360,24 @@ def _thresholds(old: Policy, new: Policy) -> Iterator[PolicyChange]:
             yield _change(here, was, now, up, f"{text}: above {now.above:g} for {now.dwell_s:g} s")
 
 
+def _windows(old: Policy, new: Policy) -> Iterator[PolicyChange]:
+    """A window holds: one more narrows. One less widens, as does one at other times, of less, or of fewer pools."""
+    for name in dict.fromkeys([*old.windows, *new.windows]):
+        was, now = old.windows.get(name), new.windows.get(name)
+        if was == now:
+            continue
+        here, text = f"windows.{name}", f"window `{name}`"
+        if was is None:
+            yield _change(here, None, now, False, f"{text}: new")
+        elif now is None:
+            yield _change(here, was, None, True, f"{text}: gone")
+        else:
+            same_times = was.model_copy(update={"holds": now.holds, "pools": now.pools, "reason": now.reason}) == now
+            no_fewer = not now.pools or (bool(was.pools) and set(was.pools) <= set(now.pools))
+            up = not (same_times and no_fewer and set(was.holds) <= set(now.holds))
+            yield _change(here, was, now, up, f"{text}: changed")
+
+
 def _plain(old: Policy, new: Policy) -> Iterator[PolicyChange]:
     a, b = _flat(old), _flat(new)
     for path in [*a, *(p for p in b if p not in a)]:
@@ -394,7 +413,7 @@ def _written(path: str, value: Any) -> str:
     return said if seconds(said.replace("min", "m")) == value else f"{value:g} s"
 
 
-_OWN = ("pools", "rules", "ladders", "auto", "who_may", "thresholds")
+_OWN = ("pools", "rules", "ladders", "auto", "who_may", "thresholds", "windows")
 
 
 def _flat(policy: Policy) -> dict[str, Any]:

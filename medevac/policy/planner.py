@@ -12,6 +12,7 @@ from medevac.policy.acting import Act, begin, climber
 from medevac.policy.active import PolicyVersion
 from medevac.policy.climbing import Climb
 from medevac.policy.durations import words
+from medevac.policy.holding import hold
 from medevac.policy.judging import Judged
 from medevac.policy.plan import Action, Mode, Plan, Rung
 from medevac.policy.rules import Do
@@ -27,7 +28,8 @@ VERIFY_TRIES = 2
 
 def plan(context: Context, version: PolicyVersion, now: datetime) -> Plan:
     """Never acts where it isn't sure that it may: what can't be read counts as a no."""
-    return Planner(Situation(context, version, now)).plan()
+    here = Situation(context, version, now)
+    return hold(here, Planner(here).plan())
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from medevac.policy.people import Who, WhoMay, need
 from medevac.policy.plan import ApprovalNeed, Drain, Rung
 from medevac.policy.pools import STORAGE, Pool
 from medevac.policy.rules import Rule
+from medevac.policy.windows import Window
 
 GentleGrace = Annotated[Duration, Field(gt=0, le=30)]
 
@@ -118,6 +119,8 @@ class Policy(Model):
     quiet: Annotated[Duration, Field(gt=0)] = 86_400.0
     """An observed fault that nobody repeats for this long is closed."""
     checkpoints: tuple[Checkpoint, ...] = ()
+    windows: dict[Name, Window] = Field(default_factory=dict)
+    """Change freezes and maintenance windows."""
     tickets: TicketCare = TicketCare()
     audiences: Audiences = Audiences()
     evidence: Literal["wanted", "required"] = "wanted"

@@ -19,6 +19,7 @@ from medevac.policy.active import PolicyVersion
 from medevac.policy.judging import Judged, judge
 from medevac.policy.plan import Action, History, Latch, Mode, Plan, Rung
 from medevac.policy.policy import Policy
+from medevac.policy.silences import Silence
 from medevac.policy.standing import Standing, Surroundings, standing
 from medevac.policy.wording import what_is_wrong
 
@@ -52,6 +53,7 @@ class Context(Model):
     """Who had the node in repair while an earlier plan of this incident waited for it (`yielding.followed`)."""
     certified: bool = True
     """Whether the machine's provider was proved on a real machine here; a simulated one needs no proof."""
+    silences: tuple[Silence, ...] = ()
     storage_ok: bool | None = None
     """What the pool's storage probe says just now; None counts as a no."""
 

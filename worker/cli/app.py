@@ -7,7 +7,20 @@ from collections.abc import Sequence
 
 import typer
 
-from worker.cli import campaign, case, drill, events, inventory, payloads, people, policy, processes, providers
+from worker.cli import (
+    campaign,
+    case,
+    drill,
+    events,
+    inventory,
+    oncall,
+    payloads,
+    people,
+    policy,
+    processes,
+    providers,
+    silence,
+)
 from worker.cli.output import Failed
 
 app = typer.Typer(
@@ -18,12 +31,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for room in (processes, payloads, people, providers, drill):
+for room in (processes, payloads, people, oncall, providers, drill):
     room.register(app)
 app.add_typer(policy.app, name="policy")
 app.add_typer(events.app, name="events")
 app.add_typer(campaign.app, name="campaign")
 app.add_typer(case.app, name="case")
+app.add_typer(silence.app, name="silence")
 app.add_typer(inventory.app, name="inventory")
 app.add_typer(providers.app, name="provider")
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
+from zoneinfo import ZoneInfo
 
 import typer
 
 from worker.cli.output import Failed, plain, print_json, print_table
+
+if TYPE_CHECKING:
+    from medevac.policy.policy import Policy
 
 app = typer.Typer(
     help="The policy: check, compare, apply, approve, roll back.", no_args_is_help=True, rich_markup_mode=None
@@ -27,6 +34,22 @@ def check(file: File) -> None:
     except PolicyError as error:
         raise Failed(str(error), 2) from error
     print(f"{file}: policy {policy.name} is good")
+    for line in _windows(policy, datetime.now(UTC)):
+        print(plain(line))
+
+
+def _windows(policy: Policy, now: datetime) -> Iterator[str]:
+    """What each window holds, whether it does now, and when it next begins, in its own zone."""
+    for name, window in policy.windows.items():
+        zone = ZoneInfo(window.zone)
+        held = ", ".join(window.holds) + (f" of {', '.join(window.pools)}" if window.pools else "")
+        until = window.until(now)
+        state = f"holds {held} now, until {until.astimezone(zone):%a %Y-%m-%d %H:%M}" if until else f"would hold {held}"
+        spans = [(a.astimezone(zone), b.astimezone(zone)) for a, b in islice(window.spans(now), 2)]
+        times = (
+            "; ".join(f"{a:%a %Y-%m-%d %H:%M} to {b:%a %Y-%m-%d %H:%M}" for a, b in spans) or "never within 400 days"
+        )
+        yield f"window {name}: {state}; {'open' if window.outside else 'next'}: {times} ({window.zone})"
 
 
 @app.command()

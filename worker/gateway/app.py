@@ -21,6 +21,8 @@ from worker.gateway import (
     page,
     policy,
     providers,
+    reports,
+    silences,
     slack,
 )
 from worker.gateway.services import Services
@@ -49,6 +51,8 @@ def create_app(services: Services) -> FastAPI:
         adopt,
         policy,
         providers,
+        reports,
+        silences,
         health,
         page,
         slack,

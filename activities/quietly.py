@@ -1,0 +1,75 @@
+"""Whether anybody is told: silences and windows of the policy that hold messages and pages about an incident."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from activities.ports import Unreadable
+from activities.storage.ledger import Ledger
+from activities.storage.policies import NoPolicy, Policies
+from activities.storage.silences import Silences
+from medevac.faults.catalogue import lookup
+from medevac.incident import IncidentView
+from medevac.policy.loading import PolicyError
+from medevac.policy.silences import Holds, Subject, says_nothing
+
+log = logging.getLogger(__name__)
+
+HEARD_FOR = timedelta(days=7)
+
+
+class Quietly:
+    """Blocking. What can't be read silences nobody: better told twice than never."""
+
+    def __init__(self, ledger: Ledger, policies: Policies, silences: Silences) -> None:
+        self._ledger = ledger
+        self._policies = policies
+        self._silences = silences
+
+    def of(self, incident: str, now: datetime) -> str:
+        """Why nobody is told of this incident now; empty where somebody is."""
+        try:
+            view = self._ledger.incident(incident)
+            return self.about(view, now) if view else ""
+        except Unreadable as error:
+            log.warning("whether %s is silenced can't be read: %s", incident, error)
+            return ""
+
+    def about(self, view: IncidentView, now: datetime) -> str:
+        """Raises `Unreadable`."""
+        codes = view.faults or ((view.fault,) if view.fault else ())
+        classes = [lookup(code).fault_class for code in codes]
+        if view.fault_class is not None:
+            classes.append(view.fault_class)
+        if not codes or any(one.latched for one in classes):
+            return ""
+        silences = self._silences.standing(now)
+        sources = self._sources(view, now) if any(one.matcher.source for one in silences) else {}
+        subjects = [
+            Subject(
+                cluster=view.cluster, pool=view.pool, node=view.node, fault=code,
+                fault_class=lookup(code).fault_class, sources=sources.get(code, ()),
+            )
+            for code in codes
+        ]  # fmt: skip
+        if silence := says_nothing(silences, subjects, now):
+            return str(silence)
+        return self._window(view.pool, now)
+
+    def _sources(self, view: IncidentView, now: datetime) -> dict[str, tuple[str, ...]]:
+        found: dict[str, set[str]] = {}
+        for one in self._ledger.heard_of(view.cluster, view.node, now - HEARD_FOR, limit=200):
+            if one.event.fault:
+                found.setdefault(one.event.fault, set()).add(one.event.source)
+        return {code: tuple(sorted(sources)) for code, sources in found.items()}
+
+    def _window(self, pool: str | None, now: datetime) -> str:
+        try:
+            windows = self._policies.active().policy.windows
+        except (NoPolicy, PolicyError):
+            return ""
+        for name, window in windows.items():
+            if Holds.NOTIFY in window.holds and window.covers(pool) and (until := window.until(now)):
+                return f"window `{name}` holds it until {until:%Y-%m-%d %H:%M} UTC"
+        return ""

@@ -1,0 +1,116 @@
+"""The hand-over leaves nothing out; the shadow report sets people's hands beside medevac's words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import httpx
+
+from medevac.faults.classes import FaultClass
+from medevac.fleet.node import Node
+from medevac.incident import End, Hold, Line, State, StepKey
+from medevac.policy.silences import Holds, Matcher, Silence
+from simulation.world import World
+from tests.unit.worker.conftest import bearer, view_of
+from worker.handover import Handover, words
+from worker.shadow import ShadowReport
+from worker.shadow import words as shadow_words
+from worker.stores import Stores
+
+OTTO, VERA = bearer("otto-token"), bearer("vera-token")
+NOW = datetime.now(UTC)
+HOUR = timedelta(hours=1)
+
+
+async def handover(client: httpx.AsyncClient) -> tuple[Handover, str]:
+    answer = await client.get("/v1/reports/handover", headers=VERA)
+    assert answer.status_code == 200, answer.text
+    found = Handover.model_validate(answer.json())
+    return found, "\n".join(words(found))
+
+
+async def test_all_that_waits_stands_in_it(client: httpx.AsyncClient, stores: Stores, node: Node, world: World) -> None:
+    hold = Hold(owner="ada", reason="she looks at it", until=NOW + HOUR)
+    stores.ledger.upsert_incident(view_of(node, owner="otto", fault="xid/79", state=State.HANDED_OVER, hold=hold))
+    gone = node.model_copy(update={"name": "ended"})
+    stores.ledger.upsert_incident(view_of(gone, id="inc-2", state=State.ENDED, end=End.RETURNED, updated_at=NOW))
+    stores.fences.freeze("all", "vera", "power works")
+    other = next(n for n in world.nodes("sim-a") if n.name != node.name)
+    world.cordon(other.name, "alice", cluster="sim-a")
+    found, said = await handover(client)
+    for wanted in (
+        node.name,
+        "xid/79",
+        "owner otto",
+        "held by ada",
+        "1 returned",
+        "all by vera: power works",
+        other.name,
+    ):
+        assert wanted in said
+    assert [one.node for one in found.nodes_out] == [other.name]
+    assert "alice" in found.nodes_out[0].why
+
+
+async def test_a_silenced_latched_fault_is_in_it_all_the_same(
+    client: httpx.AsyncClient, stores: Stores, node: Node
+) -> None:
+    stores.silences.add(
+        Silence(
+            id="s-1", by="otto", reason="loud", at=NOW - HOUR, until=NOW + HOUR, matcher=Matcher(node=node.name),
+            holds=tuple(Holds),
+        )
+    )  # fmt: skip
+    critical = FaultClass.CRITICAL
+    stores.ledger.upsert_incident(view_of(node, fault="xid/79", fault_class=critical, state=State.HANDED_OVER))
+    found, said = await handover(client)
+    (incident,) = found.incidents
+    assert incident.latched
+    assert incident.silences == ("s-1",)
+    assert [one.id for one in found.silences] == ["s-1"]
+    assert "silenced (s-1)" in said
+
+
+async def test_it_is_said_in_chat_by_those_who_may(
+    client: httpx.AsyncClient, stores: Stores, node: Node, world: World
+) -> None:
+    stores.ledger.upsert_incident(view_of(node, fault="xid/79"))
+    assert (await client.post("/v1/reports/handover", json={}, headers=VERA)).status_code == 403
+    answer = await client.post("/v1/reports/handover", json={"since_s": 3_600}, headers=OTTO)
+    assert answer.status_code == 200, answer.text
+    (message,) = world.messages()
+    assert node.name in message
+    assert "otto" in message
+
+
+async def test_peoples_hands_stand_beside_what_it_would_have_done(
+    client: httpx.AsyncClient, stores: Stores, node: Node
+) -> None:
+    stores.ledger.upsert_incident(view_of(node, fault="xid/79", state=State.OBSERVED))
+    other = node.model_copy(update={"name": "untouched"})
+    stores.ledger.upsert_incident(view_of(other, id="inc-2", fault="xid/119", state=State.OBSERVED))
+
+    def line(incident: str, step: str, n: int, at: datetime, kind: str, text: str, **data: str) -> Line:
+        return Line(key=StepKey(incident=incident, step=step, n=n), at=at, kind=kind, text=text, data=dict(data))
+
+    at = NOW - 3 * HOUR
+    stores.ledger.add_lines(
+        [
+            line("inc-1", "plan", 1, at, "decision", "observe", would="mark, drain, replace"),
+            line("inc-1", "plan", 2, at + HOUR, "decision", "observe", would="mark, drain, replace"),
+            line("inc-1", "meanwhile", 1, at, "meanwhile", "as the incident left it: in service"),
+            line("inc-1", "meanwhile", 2, at + 2 * HOUR, "meanwhile", "it was booted again"),
+            line("inc-2", "plan", 1, at, "decision", "observe", would="reboot"),
+        ]
+    )
+    answer = await client.get("/v1/reports/shadow", headers=VERA)
+    assert answer.status_code == 200, answer.text
+    found = ShadowReport.model_validate(answer.json())
+    touched = next(one for one in found.nodes if one.incident == "inc-1")
+    assert [said.text for said in touched.would] == ["mark, drain, replace"]
+    assert [said.text for said in touched.did] == ["it was booted again"]
+    assert touched.first_hand_s == 7_200
+    assert found.untouched == 1
+    said = "\n".join(shadow_words(found))
+    assert "120 min later" in said or "2 h later" in said
+    assert "nothing that shows" in said

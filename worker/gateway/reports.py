@@ -1,0 +1,69 @@
+"""Reports for people: the hand-over of a shift, and what medevac would have done while it only observed."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from activities.failures import redact
+from activities.messaging import MAX_TEXT
+from activities.ports import NotSent, Unclear, Unreadable
+from medevac.fleet.node import Node
+from medevac.model import Model
+from worker import handover, shadow
+from worker.gateway.errors import Problem
+from worker.gateway.incidents import Answer
+from worker.gateway.people import Right
+from worker.gateway.services import Served, Services, SignedIn
+
+router = APIRouter(prefix="/v1/reports", tags=["reports"])
+
+LONGEST_S = 90 * 86_400.0
+Since = Annotated[float, Query(gt=0, le=LONGEST_S, description="Seconds back from now.")]
+
+
+class Post(Model):
+    since_s: float = Field(default=43_200, gt=0, le=LONGEST_S)
+
+
+@router.get("/handover", summary="All that the next shift must know")
+async def hand_over(served: Served, person: SignedIn, since_s: Since = 43_200) -> handover.Handover:
+    return await served.threads.run(_handover, served, since_s)
+
+
+def _handover(served: Services, since_s: float) -> handover.Handover:
+    nodes: list[Node] = []
+    unread: list[str] = []
+    for cluster in served.registry.clusters():
+        try:
+            nodes += served.inventory.nodes(cluster.name)
+        except Unreadable as error:
+            unread.append(f"{cluster.name} can't be read now: {error}")
+    now = served.now()
+    return handover.take(served.stores, nodes, now, now - timedelta(seconds=since_s), unread)
+
+
+@router.post("/handover", summary="The same, said in chat")
+async def post_hand_over(order: Post, served: Served, person: SignedIn) -> Answer:
+    person.require(Right.OPERATE)
+    now = served.now()
+    found = await served.threads.run(_handover, served, order.since_s)
+    text = redact("\n".join([f"Hand-over by {person.id}", *handover.words(found)]), MAX_TEXT)
+    key = f"handover-{now:%Y%m%dT%H%M}-{secrets.token_hex(4)}"
+    try:
+        await served.threads.run(served.registry.chat.post, key, "handover", text)
+    except NotSent as error:
+        raise Problem(502, f"the chat did not take it: {error}; `medevac handover` shows it here") from None
+    except Unclear as error:
+        raise Problem(504, f"whether the chat has it nobody knows: {error}; look there first") from None
+    return Answer(answer=f"posted: {len(found.incidents)} open incidents, {len(found.approvals)} questions")
+
+
+@router.get("/shadow", summary="What people did in observe mode, beside what medevac would have done")
+async def shadow_report(served: Served, person: SignedIn, since_s: Since = 604_800) -> shadow.ShadowReport:
+    now = served.now()
+    return await served.threads.run(shadow.take, served.stores, now, now - timedelta(seconds=since_s))
