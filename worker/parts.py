@@ -95,7 +95,7 @@ def _simulated(config: Config, data_dir: Path) -> Registry:
     return Registry(
         clusters=_chosen("cluster", config.clusters, simulation.clusters),
         providers=_chosen("provider", config.providers, simulation.providers),
-        chat=_made("chat", config.chat) if config.chat else simulation.chat,
+        chat=_made("chat", config.chat) if config.chat and config.chat.kind != SIMULATION else simulation.chat,
         checks={part.name: simulation.checks for part in config.clusters} if config.checks else {},
         tickets={part.name: simulation.tickets for part in config.providers} if config.tickets else {},
         inventory=_inventory(config),

@@ -96,6 +96,8 @@ class ApprovalWorkflow:
                 break
             self._take_in()
             view = self._open()
+            if not view.waiters:
+                continue
             if not asked:
                 asked = True
                 self._say(f"{view.title}: yes or no? {len(view.waiters)} waiting, see approval {view.id}")

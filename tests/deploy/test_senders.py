@@ -30,7 +30,7 @@ from medevac.policy.loading import load, preset
 from medevac.policy.routing import Route, classified, route
 from tests.deploy.compose import ROOT
 from tests.deploy.servers import free_port, wait_until
-from worker.config import Poller, Queue, Sender
+from worker.config import Poller, Queue, Sender, Watcher
 
 SENDERS = ROOT / "deploy" / "senders"
 PROMETHEUS = SENDERS / "prometheus"
@@ -466,7 +466,10 @@ def test_the_page_names_every_source_and_every_carrier() -> None:
 def test_the_pages_configuration_is_one_that_loads() -> None:
     blocks = re.findall(r"```yaml\n((?:senders|queues):.*?)```", PAGE, re.DOTALL)
     shown = [(key, one) for block in blocks for key, of in YAML(typ="safe").load(block).items() for one in of]
-    assert {key for key, _ in shown} == {"senders", "queues", "pollers"}
+    assert {key for key, _ in shown} == {"senders", "queues", "pollers", "watchers"}
     for key, one in shown:
-        found = {"senders": Sender, "queues": Queue, "pollers": Poller}[key].model_validate(one)
-        assert set(found.sources if isinstance(found, Sender) else (found.source,)) <= set(sources())
+        found = {"senders": Sender, "queues": Queue, "pollers": Poller, "watchers": Watcher}[key].model_validate(one)
+        if isinstance(found, Sender):
+            assert set(found.sources) <= set(sources())
+        elif not isinstance(found, Watcher):
+            assert found.source in sources()
