@@ -6,32 +6,30 @@ What it knows stands in the ledger and is written before it is done; made again 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from functools import partial
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities import signatures as sig
+from activities.case_words import heard_of, left, question, reference
 from activities.casefacts import CaseFacts
 from activities.clock import Clock, utcnow
 from activities.failures import redact, unreadable
 from activities.heartbeat import Pulse
 from activities.intended import Lost, Rejected, SendOnce
-from activities.ports import HasThread, NotSent, Said, Thread, TicketRef, Tickets, Unclear, Unreadable
+from activities.ports import HasThread, NotSent, Thread, TicketRef, Tickets, Unclear, Unreadable
 from activities.registry import NotConfigured, Registry
 from activities.storage.cases import BadPart, Cases
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
-from medevac.approvals.approval import ApprovalRequest, Waiter
-from medevac.cases import course, replies
-from medevac.cases.case import Case, CaseState, Heard, Subject, Ticket
+from medevac.approvals.approval import ApprovalRequest
+from medevac.cases import course, machines
+from medevac.cases.case import Case, CaseState, Subject, Ticket
 from medevac.incident import IncidentView, StepKey
 from medevac.model import digest
 from medevac.policy.policy import Policy
 
-MOST_TEXT = 4_000
-"""Of a reply, as it is kept."""
 SOON_S = 30.0
 LATE_S = 900.0
 Confirm = Callable[[IncidentView, str, str, str], None]
@@ -174,16 +172,16 @@ class CaseActivities:
 
     def _look(self, case: Case) -> Case:
         """At the machines; incidents whose machine is another one now are asked to verify it."""
-        seen: dict[str, course.Seen | None] = {}
+        seen: dict[str, machines.Seen | None] = {}
 
-        def see(subject: Subject) -> course.Seen | None:
+        def see(subject: Subject) -> machines.Seen | None:
             if subject.incident not in seen:
                 seen[subject.incident] = self._seen(subject)
             return seen[subject.incident]
 
         before = case
-        _, confirms = course.look(case, see, self._clock())
-        case = self._change(case.id, lambda c: course.look(c, see, self._clock())[0])
+        _, confirms = machines.look(case, see, self._clock())
+        case = self._change(case.id, lambda c: machines.look(c, see, self._clock())[0])
         self._remember(before, case, seen)
         for confirm in confirms:
             view = self._facts.view(confirm.incident)
@@ -195,18 +193,18 @@ class CaseActivities:
             except Exception as error:
                 activity.logger.warning("%s can't be asked to verify: %s", confirm.incident, redact(str(error)))
                 continue
-            case = self._change(case.id, lambda c, confirm=confirm: course.asked(c, confirm, self._clock()))  # type: ignore[misc]
+            case = self._change(case.id, lambda c, confirm=confirm: machines.asked(c, confirm, self._clock()))  # type: ignore[misc]
         return case
 
-    def _seen(self, subject: Subject) -> course.Seen | None:
+    def _seen(self, subject: Subject) -> machines.Seen | None:
         view = self._facts.view(subject.incident)
         if view is None:
             return None
         node = self._facts.node(view.cluster, view.node)
         now = self._facts.known(node) if node else None
-        return course.Seen(incident_state=view.state, end=view.end, exists=node is not None, now=now)
+        return machines.Seen(incident_state=view.state, end=view.end, exists=node is not None, now=now)
 
-    def _remember(self, before: Case, after: Case, seen: dict[str, course.Seen | None]) -> None:
+    def _remember(self, before: Case, after: Case, seen: dict[str, machines.Seen | None]) -> None:
         """Serials that have left, so that one which comes back is known again."""
         was = {subject.incident: subject.proof for subject in before.subjects}
         now = self._clock()
@@ -275,7 +273,7 @@ class CaseActivities:
             if error.type == "Unclear":
                 raise
             raise NotSent(error.message) from None
-        return self._change(case.id, lambda c: course.commented(c, n, self._clock()))
+        return self._change(case.id, lambda c: course.commented(c, n, text, self._clock()))
 
     def _close(self, case: Case, tickets: Tickets) -> Case:
         """With the proof. A ticket that can't be closed is left to people; the case is over all the same."""
@@ -303,50 +301,3 @@ class CaseActivities:
             return course.close(case, "medevac", course.last_words(case), self._clock())
 
         return self._change(case.id, close)
-
-
-def left(subject: Subject, seen: course.Seen | None) -> bool:
-    """Whether the machine that it was about is no longer there."""
-    return seen is None or seen.now is None or bool(subject.was.other_machine(seen.now))
-
-
-def heard_of(said: Said, ours: str) -> Heard:
-    reading = replies.read(said.text, ours, said.headers, said.subject)
-    return Heard(
-        id=said.id,
-        at=said.at,
-        author=redact(said.author, 100),
-        text=redact(said.text, MOST_TEXT),
-        proposal=reading.proposal,
-        quote=redact(reading.quote, 400),
-    )
-
-
-def reference(case: Case) -> TicketRef:
-    if case.ticket is None:
-        raise Unreadable(f"{case.id} has no ticket")
-    return TicketRef(system=case.ticket.system, id=case.ticket.id, url=case.ticket.url)
-
-
-def question(case: Case, policy: Policy, version: int, now: datetime) -> ApprovalRequest:
-    """Shows what would leave the company, word by word."""
-    subject = case.subjects[0]
-    why = (f"the first ticket with {case.provider} on this installation",)
-    need = policy.need(policy.who_may.reboot, why)
-    return ApprovalRequest(
-        id=f"first-{case.id}",
-        title=f"write to {case.provider} for the first time: {case.letter.title}",
-        need=need,
-        requested_by="medevac",
-        requested_at=now,
-        expires_at=now + timedelta(seconds=need.expires_s),
-        policy_version=version,
-        waiter=Waiter(
-            incident=case.id,
-            workflow_id=sig.case_workflow_id(case.system, case.id),
-            cluster=subject.cluster,
-            node=subject.node,
-            plan_hash=digest(case.letter),
-            text=f"{case.letter.title}\n{case.letter.body}"[:2_000],
-        ),
-    )

@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import Field, ValidationError
 
-from activities.casework import heard_of
+from activities.case_words import heard_of
 from activities.ports import Said
 from activities.storage.cases import Cases
 from activities.ticketing import name_of

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
 from activities.ports import Discloses, HasRights, HasThread
+from activities.registry import Registry
 from medevac.cases.letter import SHARED, Share
-from tests.integration.tickets.rigs import AwsRig, CommandRig, JiraRig
+from tests.integration.tickets.rigs import AwsRig, JiraRig
+from tests.unit.activities.casehouse import PROVIDER, CaseHouse
 from worker import doctor
 from worker.config import TicketSystem
 from worker.parts import _made
@@ -41,9 +43,21 @@ def test_what_is_shared_by_itself_is_as_the_page_says() -> None:
     assert said == {share: share in SHARED for share in Share}
 
 
-async def parts(monkeypatch: pytest.MonkeyPatch, tickets: Any) -> str:
-    """What the doctor says of an installation with nothing but this ticket system."""
-    registry = SimpleNamespace(clusters=list, providers=list, ticket_systems=lambda: [tickets], simulated=False)
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[CaseHouse]:
+    house = CaseHouse(tmp_path)
+    yield house
+    house.close()
+
+
+async def parts(monkeypatch: pytest.MonkeyPatch, house: CaseHouse, tickets: Any) -> str:
+    """What the doctor says of an installation with this ticket system."""
+    registry = Registry(
+        clusters=house.registry.clusters(),
+        providers=house.registry.providers(),
+        chat=house.registry.chat,
+        tickets={PROVIDER: tickets},
+    )
     monkeypatch.setattr(doctor, "find_config", lambda settings: None)
     monkeypatch.setattr(doctor, "build_registry", lambda config, data_dir: registry)
     try:
@@ -52,17 +66,16 @@ async def parts(monkeypatch: pytest.MonkeyPatch, tickets: Any) -> str:
         return str(error)
 
 
-async def test_the_doctor_says_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, moto: str) -> None:
+async def test_the_doctor_says_one_clear_line(monkeypatch: pytest.MonkeyPatch, house: CaseHouse, moto: str) -> None:
     with JiraRig() as jira:
-        assert "tickets" not in await parts(monkeypatch, jira.tickets)
+        assert "tickets" not in await parts(monkeypatch, house, jira.tickets)
         jira.lacks.add("CREATE_ISSUES")
-        assert await parts(monkeypatch, jira.tickets) == "tickets jira may not: CREATE_ISSUES in project OPS"
+        assert await parts(monkeypatch, house, jira.tickets) == "tickets jira may not: CREATE_ISSUES in project OPS"
         jira.far.denied = 401
-        said = await parts(monkeypatch, jira.tickets)
+        said = await parts(monkeypatch, house, jira.tickets)
         assert said.startswith("tickets jira: jira: Jira refuses the account (HTTP 401)")
     with AwsRig(moto) as aws:
         aws.no_plan = True
-        assert "has no API" in await parts(monkeypatch, aws.tickets)
-    desk = CommandRig(tmp_path / "desk")
-    desk.denied()
-    assert (await parts(monkeypatch, desk.tickets)).startswith("tickets desk: desk: check ended with 77")
+        assert "has no API" in await parts(monkeypatch, house, aws.tickets)
+    house.desk.denied()
+    assert (await parts(monkeypatch, house, house.desk.tickets)).startswith("tickets desk: desk: check ended with 77")

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from medevac.cases import course
+from medevac.cases import course, machines
 from medevac.cases.case import Case, CaseState, Heard, Known, Subject, Ticket
-from medevac.cases.course import Patience, Seen
+from medevac.cases.course import Patience
 from medevac.cases.letter import SHARED, Facts, Letter, Share, compose, short, summary
+from medevac.cases.machines import Seen
 from medevac.cases.replies import Proposal
 from medevac.incident import End, State
 
@@ -58,9 +59,9 @@ def test_no_words_and_no_looks_close_it_without_an_end_that_was_verified(things:
     for n, thing in enumerate(things):
         now += timedelta(hours=5)
         if isinstance(thing, Seen):
-            one, asked = course.look(one, lambda _, seen=thing: seen, now)  # type: ignore[misc]
+            one, asked = machines.look(one, lambda _, seen=thing: seen, now)  # type: ignore[misc]
             for confirm in asked:
-                one = course.asked(one, confirm, now)
+                one = machines.asked(one, confirm, now)
             confirms += len(asked)
         elif isinstance(thing, Proposal):
             one = course.hear(one, [heard(n, thing)], now)
@@ -80,7 +81,7 @@ def test_no_words_and_no_looks_close_it_without_an_end_that_was_verified(things:
 
 @pytest.mark.parametrize("end", [End.RETURNED, End.REPLACED, End.DISPOSED])
 def test_a_verified_end_settles_it(end: End) -> None:
-    one, confirms = course.look(case(), lambda _: Seen(end=end, now=Known(machine_id="m-2")), T0)
+    one, confirms = machines.look(case(), lambda _: Seen(end=end, now=Known(machine_id="m-2")), T0)
     assert confirms == []
     one = course.settle(one, T0)
     assert one.state is CaseState.CLOSING
@@ -90,7 +91,7 @@ def test_a_verified_end_settles_it(end: End) -> None:
 def test_withdrawn_is_no_proof_and_nobody_is_chased_for_it() -> None:
     one = case()
     for _ in range(2):
-        one, _ = course.look(one, lambda _: Seen(end=End.WITHDRAWN), T0)
+        one, _ = machines.look(one, lambda _: Seen(end=End.WITHDRAWN), T0)
     assert not course.settle(one, T0).settled
     assert len([saying for saying in one.sayings if "medevac case close" in saying.text]) == 1
     assert course.chase(one, Patience(), True, T0 + timedelta(days=3)) == one
@@ -102,9 +103,9 @@ def test_a_claim_counts_until_a_check_has_found_otherwise() -> None:
     def look(boot: str, at: datetime) -> int:
         nonlocal one
         now = Known(machine_id="m-1", serial="S1", boot_id=boot)
-        one, confirms = course.look(one, lambda _: Seen(incident_state=State.HANDED_OVER, now=now), at)
+        one, confirms = machines.look(one, lambda _: Seen(incident_state=State.HANDED_OVER, now=now), at)
         for confirm in confirms:
-            one = course.asked(one, confirm, at)
+            one = machines.asked(one, confirm, at)
         return len(confirms)
 
     assert look("b-2", T0 + timedelta(hours=1)) == 1
@@ -120,9 +121,9 @@ def test_each_machine_is_verified_once_and_another_one_again() -> None:
     def look(machine: str, boot: str) -> int:
         nonlocal one
         now = Known(machine_id=machine, serial=None, boot_id=boot)
-        one, confirms = course.look(one, lambda _: Seen(incident_state=State.HANDED_OVER, now=now), T0)
+        one, confirms = machines.look(one, lambda _: Seen(incident_state=State.HANDED_OVER, now=now), T0)
         for confirm in confirms:
-            one = course.asked(one, confirm, T0)
+            one = machines.asked(one, confirm, T0)
         return len(confirms)
 
     assert [look("m-2", "b-2"), look("m-2", "b-2"), look("m-2", "b-3"), look("m-3", "b-4")] == [1, 0, 1, 1]
@@ -132,8 +133,8 @@ def test_while_our_own_remedy_runs_another_boot_is_our_own_doing() -> None:
     one = course.hear(case(), [heard(1, Proposal.REPAIRED)], T0)
     now = Known(machine_id="m-1", serial="S1", boot_id="b-2")
     for state in (State.ACTING, State.PROVING, State.VERIFYING, State.PROBATION):
-        assert course.look(one, lambda _, state=state: Seen(incident_state=state, now=now), T0)[1] == []  # type: ignore[misc]
-    assert len(course.look(one, lambda _: Seen(incident_state=State.HANDED_OVER, now=now), T0)[1]) == 1
+        assert machines.look(one, lambda _, state=state: Seen(incident_state=state, now=now), T0)[1] == []  # type: ignore[misc]
+    assert len(machines.look(one, lambda _: Seen(incident_state=State.HANDED_OVER, now=now), T0)[1]) == 1
 
 
 def test_an_automatic_reply_stops_no_chase() -> None:
@@ -143,6 +144,20 @@ def test_an_automatic_reply_stops_no_chase() -> None:
     assert course.chase(quiet, Patience(), True, late).comments
     answered = course.hear(one, [Heard(id="r", at=late, proposal=Proposal.READ)], late)
     assert not course.chase(answered, Patience(), True, late).comments
+
+
+def test_what_joins_while_a_comment_is_sent_is_told_as_well() -> None:
+    def joined(one: Case, n: int) -> Case:
+        return course.link(one, Subject(incident=f"i{n}", cluster="c", node=f"n{n}", was=WAS), f"m-{n}", T0)
+
+    one = joined(joined(case(), 2), 3)
+    (comment,) = one.comments
+    assert comment.text == "Also affected:\n- m-2\n- m-3"
+    one = course.commented(joined(one, 4), comment.n, comment.text, T0)
+    (late,) = one.comments
+    assert late.text == "Also affected:\n- m-4"
+    assert late.n > comment.n
+    assert course.commented(one, late.n, late.text, T0).comments == ()
 
 
 FACTS = Facts(

@@ -1,0 +1,64 @@
+"""Between a case and its readers: a reply as it is kept, a ticket as its system knows it, the first question."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from activities import signatures as sig
+from activities.failures import redact
+from activities.ports import Said, TicketRef, Unreadable
+from medevac.approvals.approval import ApprovalRequest, Waiter
+from medevac.cases import machines, replies
+from medevac.cases.case import Case, Heard, Subject
+from medevac.model import digest
+from medevac.policy.policy import Policy
+
+MOST_TEXT = 4_000
+"""Of a reply, as it is kept."""
+
+
+def left(subject: Subject, seen: machines.Seen | None) -> bool:
+    """Whether the machine that it was about is no longer there."""
+    return seen is None or seen.now is None or bool(subject.was.other_machine(seen.now))
+
+
+def heard_of(said: Said, ours: str) -> Heard:
+    reading = replies.read(said.text, ours, said.headers, said.subject)
+    return Heard(
+        id=said.id,
+        at=said.at,
+        author=redact(said.author, 100),
+        text=redact(said.text, MOST_TEXT),
+        proposal=reading.proposal,
+        quote=redact(reading.quote, 400),
+    )
+
+
+def reference(case: Case) -> TicketRef:
+    if case.ticket is None:
+        raise Unreadable(f"{case.id} has no ticket")
+    return TicketRef(system=case.ticket.system, id=case.ticket.id, url=case.ticket.url)
+
+
+def question(case: Case, policy: Policy, version: int, now: datetime) -> ApprovalRequest:
+    """Shows what would leave the company, word by word."""
+    subject = case.subjects[0]
+    why = (f"the first ticket with {case.provider} on this installation",)
+    need = policy.need(policy.who_may.reboot, why)
+    return ApprovalRequest(
+        id=f"first-{case.id}",
+        title=f"write to {case.provider} for the first time: {case.letter.title}",
+        need=need,
+        requested_by="medevac",
+        requested_at=now,
+        expires_at=now + timedelta(seconds=need.expires_s),
+        policy_version=version,
+        waiter=Waiter(
+            incident=case.id,
+            workflow_id=sig.case_workflow_id(case.system, case.id),
+            cluster=subject.cluster,
+            node=subject.node,
+            plan_hash=digest(case.letter),
+            text=f"{case.letter.title}\n{case.letter.body}"[:2_000],
+        ),
+    )
