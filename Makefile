@@ -14,8 +14,8 @@ RUN := $(BIN)/python -m
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
-# What pytest is given, by cost. Unit and contract tests share nothing and use both cores; the others each
-# start a Temporal server and keep to one process, so that they measure the engine and not each other.
+# What pytest is given, by cost. Two files at a time everywhere: most of what isn't computed is waited for.
+TWO := -n 2 --dist loadfile
 FAST := tests/unit tests/contracts
 FULL := tests/workflow tests/replay tests/integration tests/deploy --ignore=tests/integration/kubernetes
 LAST := tests/acceptance
@@ -23,7 +23,8 @@ LAST := tests/acceptance
 REAL := $(if $(KUBECONFIG),,-n 2 --dist loadfile) tests/integration/kubernetes
 
 # What people see and command by; `make test` runs it too.
-PEOPLE := tests/integration/console tests/integration/slack
+PEOPLE := tests/integration/console tests/integration/slack tests/integration/paging tests/acceptance/test_campaigns.py \
+	tests/acceptance/test_stop.py
 
 heading = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
 
@@ -65,11 +66,11 @@ demo: setup  ## Starts the embedded stack with a simulated fleet and heals three
 .PHONY: test
 test: static  ## Everything that needs no optional service; stops at the first failure
 	$(call heading,unit and contract tests)
-	@$(RUN) pytest -n 2 --dist loadfile $(FAST)
+	@$(RUN) pytest $(TWO) $(FAST)
 	$(call heading,workflow - replay - integration - deployment tests)
-	@$(RUN) pytest $(FULL)
+	@$(RUN) pytest $(TWO) $(FULL)
 	$(call heading,acceptance tests)
-	@$(RUN) pytest $(LAST)
+	@$(RUN) pytest $(TWO) $(LAST)
 
 .PHONY: control-plane
 control-plane: setup  ## Builds a Kubernetes control plane into the user's cache, once, for the tests (needs Go; 5 to 15 minutes)
@@ -79,6 +80,12 @@ control-plane: setup  ## Builds a Kubernetes control plane into the user's cache
 test-kubernetes: $(if $(KUBECONFIG),setup,control-plane)  ## The cluster adapter on a real API server (KUBECONFIG=FILE takes a test cluster of yours)
 	$(call heading,kubernetes tests)
 	@$(RUN) pytest $(REAL)
+
+.PHONY: test-kills
+test-kills: setup control-plane  ## Gateways, consumer and watcher killed in mid-delivery, 200 times over all; nothing lost, nothing doubled
+	$(call heading,kills of what listens)
+	@MEDEVAC_KILLS=44 $(RUN) pytest tests/integration/intake/test_killed.py
+	@MEDEVAC_KILLS=70 $(RUN) pytest tests/integration/kubernetes/test_watcher_killed.py -k killed_watcher
 
 .PHONY: test-providers
 test-providers: setup  ## Every machine provider through the whole contract, and workers killed around each call (KILLS=100)
@@ -97,7 +104,7 @@ test-people: setup  ## What people command by: the console in a real browser (De
 .PHONY: check
 check: static  ## The quick part of `make test`: static checks, unit and contract tests
 	$(call heading,unit and contract tests)
-	@$(RUN) pytest -n 2 --dist loadfile $(FAST)
+	@$(RUN) pytest $(TWO) $(FAST)
 
 .PHONY: static
 static: setup  ## Format, lint, strict types and import contracts

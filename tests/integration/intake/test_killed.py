@@ -31,7 +31,7 @@ from tests.integration.intake.rig import Process, Rig, delivered, heard, until
 from worker.home import Home
 from workflows.messages import NODE, node_workflow_id
 
-KILLS = int(os.environ.get("MEDEVAC_KILLS", "44"))
+KILLS = int(os.environ.get("MEDEVAC_KILLS", "14"))
 WITHOUT_TEMPORAL = KILLS // 6
 """Of the kills of each gateway; until then all goes to the inbox."""
 REGION = "us-east-1"
