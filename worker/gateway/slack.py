@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/slack", tags=["slack"])
 
 MAX_BODY = 256 * 1024
 """Slack's own views are at most 250 kB, and ours are far smaller."""
-AT_ONCE = 200
+AT_ONCE = 1_000
 LEDGER_S = 1.5
 """Of the three seconds that Slack waits."""
 SILENCE = Response(status_code=401)
@@ -60,18 +60,20 @@ class SlackDoor:
         except (NotSlack, ValueError):
             metrics.SLACK.labels("command" if command else "interactivity", "unauthenticated").inc()
             return SILENCE
-        self.begin(self.desk.command(user, payload) if command else self.desk.interaction(user, payload))
-        return Response(status_code=200)
+        begun = self.begin(self.desk.command(user, payload) if command else self.desk.interaction(user, payload))
+        # Slack shows a warning then: who pressed knows that nothing came of it.
+        return Response(status_code=200 if begun else 503)
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Beside the answer. Past what one process can hold the click is lost, and its message says so no more."""
+    def begin(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Beside the answer; False where this process has more in hand than it can bear."""
         if len(self._working) >= AT_ONCE:
             work.close()
-            log.error("more than %d requests of Slack are in hand; one was dropped, people click again", AT_ONCE)
-            return
+            log.error("more than %d requests of Slack are in hand; one was turned away", AT_ONCE)
+            return False
         task = asyncio.ensure_future(work)
         self._working.add(task)
         task.add_done_callback(self._working.discard)
+        return True
 
     async def settled(self) -> None:
         """What was begun has ended: on the way out, nobody's vote is lost."""

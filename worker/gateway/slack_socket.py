@@ -36,7 +36,7 @@ async def listen(door: SlackDoor) -> None:
             await (door.desk.command(user, payload) if command else door.desk.interaction(user, payload))
 
     def hear(kind: str, envelope: str, payload: Mapping[str, Any]) -> None:
-        loop.call_soon_threadsafe(lambda: door.begin(take(kind, envelope, payload)))
+        loop.call_soon_threadsafe(door.begin, take(kind, envelope, payload))
 
     socket = SlackSocket(token, chat.options.api, hear)
     try:

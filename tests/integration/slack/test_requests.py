@@ -10,12 +10,12 @@ import httpx
 import pytest
 
 from activities.chat.slack import SlackChat
-from medevac.approvals.approval import ApprovalState, Verdict
+from medevac.approvals.approval import Verdict
 from medevac.approvals.signing import Signatures
 from medevac.fleet.node import Node
 from medevac.telling.asking import APPROVE, DETAILS, REJECT
 from tests.integration.slack.conftest import SLACK
-from tests.integration.slack.far_slack import APP, FarSlack, Json, Message, commanded, interactive, press, signed
+from tests.integration.slack.far_slack import FarSlack, Json, Message, commanded, interactive, press, signed
 from tests.integration.slack.test_mirror import decided, incident, question, settle
 from tests.unit.worker.conftest import StubEngine, bearer
 from tests.votes import KEYS
@@ -61,53 +61,51 @@ async def settled(client: httpx.AsyncClient) -> None:
 # -- who is believed -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", [BUTTONS, COMMANDS])
-@pytest.mark.parametrize(
-    "forged",
-    [
-        {},
-        {"at": time.time() - 301},
-        {"at": time.time() + 400},
-        {"secret": "another secret of the same length"},
-        {"stamp": "now"},
-        {"stamp": ""},
-        {"stamp": "-1"},
-        {"stamp": "1e9"},
-        {"stamp": "1_7"},
-        {"stamp": "9" * 400},
-    ],
+FORGED: tuple[Json, ...] = (
+    {},
+    {"at": -301},
+    {"at": 400},
+    {"secret": "another secret of the same length"},
+    {"stamp": "now"},
+    {"stamp": ""},
+    {"stamp": "-1"},
+    {"stamp": "1e9"},
+    {"stamp": "1_7"},
+    {"stamp": "9" * 400},
 )
+
+
 async def test_what_slack_has_not_just_signed_is_401_and_nothing_else(
-    client: httpx.AsyncClient, slack: FarSlack, engine: StubEngine, asked_message: Message, path: str, forged: Json
+    client: httpx.AsyncClient, slack: FarSlack, engine: StubEngine, asked_message: Message
 ) -> None:
-    payload = slack.pressed(asked_message, APPROVE, ADA)
-    body = interactive(payload) if path == BUTTONS else commanded(slack.command(ADA, "freeze all now"))
-    headers = signed(body, **forged) if forged else {}
     calls = sum(slack.calls.values())
-    answer = await client.post(path, content=body, headers=headers)
-    assert (answer.status_code, answer.content) == (401, b"")
+    for path in (BUTTONS, COMMANDS):
+        for forged in FORGED:
+            body = commanded(slack.command(ADA, "freeze all now"))
+            if path == BUTTONS:
+                body = interactive(slack.pressed(asked_message, APPROVE, ADA))
+            how = {key: time.time() + value if key == "at" else value for key, value in forged.items()}
+            answer = await client.post(path, content=body, headers=signed(body, **how) if how else {})
+            assert (answer.status_code, answer.content) == (401, b""), f"{path} {forged}"
     await settled(client)
     assert not engine.votes
     assert sum(slack.calls.values()) == calls
     assert not slack.whispers
 
 
-@pytest.mark.parametrize(
-    "foreign",
-    [
+async def test_another_workspace_and_another_app_are_401(
+    client: httpx.AsyncClient, slack: FarSlack, engine: StubEngine, asked_message: Message
+) -> None:
+    for foreign in (
         {"team": {"id": "T0OTHER"}},
         {"team": None},
         {"api_app_id": "A0OTHER"},
         {"user": {"id": ADA, "team_id": "T0OTHER"}},
         {"user": {"team_id": "T0MEDEVAC"}},
         {"user": "U0ADA"},
-    ],
-)
-async def test_another_workspace_and_another_app_are_401(
-    client: httpx.AsyncClient, slack: FarSlack, engine: StubEngine, asked_message: Message, foreign: Json
-) -> None:
-    answer = await send(client, slack.pressed(asked_message, APPROVE, ADA) | foreign)
-    assert (answer.status_code, answer.content) == (401, b"")
+    ):
+        answer = await send(client, slack.pressed(asked_message, APPROVE, ADA) | foreign)
+        assert (answer.status_code, answer.content) == (401, b""), foreign
     assert not engine.votes
 
 
@@ -122,12 +120,10 @@ async def test_one_request_twice_is_taken_once(
     assert len(engine.votes) == 1
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"payload=", b"payload=[]", b"payload=null", b"\xff\xfe", b"payload=%7B", b"x" * 300_000]
-)
-async def test_signed_nonsense_is_401(client: httpx.AsyncClient, slack: FarSlack, body: bytes) -> None:
-    answer = await client.post(BUTTONS, content=body, headers=signed(body))
-    assert (answer.status_code, answer.content) == (401, b"")
+async def test_signed_nonsense_is_401(client: httpx.AsyncClient) -> None:
+    for body in (b"", b"payload=", b"payload=[]", b"payload=null", b"\xff\xfe", b"payload=%7B", b"x" * 300_000):
+        answer = await client.post(BUTTONS, content=body, headers=signed(body))
+        assert (answer.status_code, answer.content) == (401, b""), body[:20]
 
 
 async def test_without_slack_the_way_in_is_shut(services: Services) -> None:
@@ -135,7 +131,6 @@ async def test_without_slack_the_way_in_is_shut(services: Services) -> None:
 
     from activities.registry import Registry
     from worker.gateway.app import create_app
-    from worker.parts import LogChat
 
     registry = services.registry
     plain = Registry(clusters=registry.clusters(), providers=registry.providers(), chat=_Silent())
@@ -143,7 +138,6 @@ async def test_without_slack_the_way_in_is_shut(services: Services) -> None:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://gateway") as client:
         body = b"payload={}"
         assert (await client.post(BUTTONS, content=body, headers=signed(body))).status_code == 401
-    assert LogChat.simulated is False
 
 
 class _Silent:
@@ -265,26 +259,25 @@ async def test_an_answer_that_one_way_does_not_take_goes_the_other(
     assert slack.whispers[-1] == ("C0ASKED", ADA, "recorded")
 
 
-@pytest.mark.parametrize(
-    "url", ["http://169.254.169.254/latest", "https://hooks.slack.com.evil.example/x", "file:///etc/passwd"]
-)
 async def test_no_answer_is_sent_anywhere_but_to_slack(
-    client: httpx.AsyncClient, slack: FarSlack, asked_message: Message, url: str
+    client: httpx.AsyncClient, slack: FarSlack, asked_message: Message
 ) -> None:
-    await send(client, slack.pressed(asked_message, APPROVE, ADA) | {"response_url": url})
-    assert slack.whispers[-1] == ("C0ASKED", ADA, "recorded")
+    elsewhere = "http://169.254.169.254/latest", "https://hooks.slack.com.evil.example/x", "file:///etc/passwd"
+    for n, url in enumerate(elsewhere):
+        await send(client, slack.pressed(asked_message, APPROVE, ADA) | {"response_url": url})
+        assert slack.whispers[n:] == [("C0ASKED", ADA, "recorded")], url
 
 
-@pytest.mark.parametrize("value", ["", "{}", "[]", "null", '{"a":1}', '{"a":"inc-1/1","h":"x"}', "x" * 2_000])
 async def test_a_button_that_is_not_ours_votes_for_nothing(
-    client: httpx.AsyncClient, slack: FarSlack, engine: StubEngine, asked_message: Message, value: str
+    client: httpx.AsyncClient, slack: FarSlack, engine: StubEngine, asked_message: Message
 ) -> None:
-    button = {"action_id": APPROVE, "value": value}
-    answer = await send(client, press(button, ADA, "C0ASKED", url=slack.response_url(ADA)))
-    assert answer.status_code == 200
+    values = "", "{}", "[]", "null", '{"a":1}', '{"a":"inc-1/1","h":"x"}', "x" * 2_000
+    for n, value in enumerate(values):
+        button = {"action_id": APPROVE, "value": value}
+        answer = await send(client, press(button, ADA, "C0ASKED", url=slack.response_url(ADA)))
+        assert answer.status_code == 200, value
+        assert len(slack.told(ADA)) == n + 1, value
     assert not engine.votes
-    assert len(slack.told(ADA)) == 1
-    assert APP
 
 
 # -- the command -----------------------------------------------------------------------------------------------
@@ -324,9 +317,8 @@ async def test_to_approve_by_command_shows_what_is_asked(
     assert [vote.voter for vote in engine.votes] == ["ada"]
 
 
-@pytest.mark.parametrize(
-    ("text", "answered"),
-    [
+async def test_a_wrong_command_is_answered_with_what_to_write(client: httpx.AsyncClient, slack: FarSlack) -> None:
+    for text, answered in (
         ("", "What I understand"),
         ("dance", "What I understand"),
         ("hold", "What I understand"),
@@ -336,12 +328,8 @@ async def test_to_approve_by_command_shows_what_is_asked(
         ("approve inc-9", "no approval is called"),
         ("campaign nope", "nope"),
         ('status "unclosed', "no open incident"),
-    ],
-)
-async def test_a_wrong_command_is_answered_with_what_to_write(
-    client: httpx.AsyncClient, slack: FarSlack, text: str, answered: str
-) -> None:
-    assert answered in await order(client, slack, ADA, text)
+    ):
+        assert answered in await order(client, slack, ADA, text), text
 
 
 async def test_a_stranger_orders_nothing(client: httpx.AsyncClient, slack: FarSlack, stores: Stores) -> None:
@@ -370,4 +358,3 @@ def test_a_slack_user_is_one_person_only(chat: SlackChat) -> None:
             providers=(Provider(name="p", kind="simulation"),),
             people=tuple(people),
         )
-    assert ApprovalState.PENDING
