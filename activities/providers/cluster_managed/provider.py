@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -12,12 +14,13 @@ from activities.kubernetes import others, rights
 from activities.means import NEEDS
 from activities.ports import MachineState, NotAllowed, NotSent, Unclear, Unreadable, Verb
 from activities.providers.cluster_managed.api import Api
+from activities.providers.cluster_managed.beside import Beside, Cloud
 from activities.providers.cluster_managed.cluster_api import ClusterApi
 from activities.providers.cluster_managed.karpenter import Karpenter
 from activities.providers.cluster_managed.metal3 import Metal3
 from activities.providers.cluster_managed.nvsentinel import External, NvSentinel
 from activities.registry import ConfigurationError
-from medevac.fleet.node import Capability, Node
+from medevac.fleet.node import Capability, Machine, Node
 from medevac.model import Model
 
 Kind = Literal["karpenter", "cluster_api", "metal3", "nvsentinel", "nvsentinel_external"]
@@ -35,6 +38,8 @@ class Options(Model):
     """Namespace of the Machines; empty: all of them."""
     cluster_api: Literal["delete", "remediate"] = "delete"
     """`remediate` marks the Machine for its owner, which needs a MachineHealthCheck that selects it."""
+    beside: Cloud | None = None
+    """The cloud's own provider, for what owners can't do: `{kind: aws, options: {...}}`."""
     dry_run: bool = False
 
 
@@ -80,6 +85,7 @@ class ManagedProvider:
             "nvsentinel_external": External(self._api),
         }
         self._owners = [made[kind] for kind in options.owners]
+        self._beside = Beside(name, options.beside)
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -87,18 +93,29 @@ class ManagedProvider:
         """By what owns the node. Nothing where cluster-autoscaler is taking it away."""
         if node.foreign_cordon == others.AUTOSCALER:
             return frozenset()
-        return frozenset().union(*(owner.capabilities for owner in self._of(node)))
+        owners = self._of(node)
+        return self._beside.capabilities(node, bool(owners)).union(*(owner.capabilities for owner in owners))
 
     def state(self, node: Node, tag: str) -> MachineState:
         """By the first owner that has it; of a node that is gone, whoever knew its machine."""
         found = [state for owner in self._of(node) or self._owners if (state := owner.state(node, tag)) is not None]
-        if not found:
+        owners = next((state for state in found if state.exists), found[0] if found else None)
+        if (state := self._beside.state(node, tag, owners)) is None:
             raise NotAllowed(f"nothing that manages machines here ({', '.join(self.options.owners)}) has {node.name}")
-        return next((state for state in found if state.exists), found[0])
+        return state
+
+    def locate(self, machine_id: str) -> Machine | None:
+        if (found := self._beside.locate(machine_id)) is not None:
+            return found
+        machine = Machine(provider=self.name, id=machine_id)
+        return machine if self.state(Node(cluster="", name="-", machine=machine), "").exists else None
+
+    def evidence(self, node: Node, incident: str) -> Iterable[tuple[str, bytes]]:
+        return self._beside.evidence(node, incident)
 
     def missing_rights(self) -> list[str]:
         """Of the optional manifest `managed.yaml`, as far as this provider's owners need it."""
-        lacks = []
+        lacks = list(self._beside.missing_rights())
         for kind in self.options.owners:
             for right in RIGHTS[kind]:
                 try:
@@ -116,16 +133,30 @@ class ManagedProvider:
             raise NotSent(f"{self.name} can't {verb} {node.name}{_why(node)}", final=True)
         owner = self._by(verb, node)
         if self.options.dry_run:
-            raise NotSent(f"dry run, nothing was done: it would be {verb} by {type(owner).__name__}", final=True)
+            by = type(owner).__name__ if owner else "the provider beside"
+            raise NotSent(f"dry run, nothing was done: it would be {verb} by {by}", final=True)
+        if owner is None:
+            return self._beside.do(verb, node, tag)
         try:
             return owner.do(verb, node, tag)
         except Unreadable as error:
             raise NotSent(str(error), final=isinstance(error, NotAllowed)) from None
 
     def proceed(self, verb: Verb, node: Node, tag: str) -> str | None:
+        if self.options.dry_run:
+            return None
         owners = self._of(node) or self._owners
         can = [owner for owner in owners if NEEDS[verb] in owner.capabilities]
+        if not can:
+            return self._beside.proceed(verb, node, tag)
         return next((did for owner in can if (did := owner.proceed(verb, node, tag))), None)
+
+    def overdue(self, verb: Verb, node: Node, tag: str, since: datetime) -> bool:
+        by_owner = self._by(verb, node) is not None
+        return not by_owner and not self.options.dry_run and self._beside.overdue(verb, node, tag, since)
+
+    def force(self, verb: Verb, node: Node, tag: str) -> JsonValue:
+        return self._beside.force(verb, node, tag)
 
     def release(self, node: Node, tag: str, joined: frozenset[str]) -> tuple[str, ...]:
         if not tag:
@@ -133,7 +164,8 @@ class ManagedProvider:
         if self.options.dry_run:
             return ()
         can = [owner for owner in self._owners if Capability.REPLACE in owner.capabilities]
-        return tuple(name for owner in can for name in owner.release(node, tag, joined))
+        released = tuple(name for owner in can for name in owner.release(node, tag, joined))
+        return released + (() if self._of(node) else self._beside.release(node, tag, joined))
 
     def close(self) -> None:
         self._api.client.close()
@@ -143,8 +175,9 @@ class ManagedProvider:
     def _of(self, node: Node) -> list[Owner]:
         return [owner for owner in self._owners if owner.owns(node)]
 
-    def _by(self, verb: Verb, node: Node) -> Owner:
-        return next(owner for owner in self._of(node) if NEEDS[verb] in owner.capabilities)
+    def _by(self, verb: Verb, node: Node) -> Owner | None:
+        """None: the provider beside."""
+        return next((owner for owner in self._of(node) if NEEDS[verb] in owner.capabilities), None)
 
 
 def _why(node: Node) -> str:
@@ -177,5 +210,7 @@ def make(name: str, options: dict[str, Any]) -> ManagedProvider:
     except ValidationError as error:
         said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise ConfigurationError(f"provider {name}: {said}") from error
+    except ConfigurationError:
+        raise
     except Exception as error:  # a kubeconfig that isn't there, or isn't one
         raise ConfigurationError(f"provider {name}: {type(error).__name__}: {error}") from error

@@ -13,6 +13,7 @@ from activities.kubernetes.nodes import labels, metadata, notes
 from activities.ports import NotAllowed, NotSent, Verb
 from activities.providers.cluster_managed.provider import make
 from activities.registry import ConfigurationError
+from medevac.fleet.node import Capability
 from tests.contracts.provider import TAG, ProviderContract, ReplacingContract
 from tests.contracts.rigs import ProviderRig, Trouble
 from tests.control_plane.processes import write_kubeconfig
@@ -253,6 +254,38 @@ def test_what_is_asked_of_somebody_outside_says_what_is_wanted(opens: Opens) -> 
     with pytest.raises(NotSent, match="given up: no spare") as hopeless:
         rig.managed.proceed(Verb.TERMINATE, rig.node, TAG)
     assert hopeless.value.final
+
+
+# -- the cloud beside ------------------------------------------------------------------------------------------
+
+
+def test_what_its_owner_cannot_the_cloud_beside_may(opens: Opens, tmp_path: Path) -> None:
+    program = tmp_path / "cloud"
+    state = '{"exists": true, "power": "on", "ready": true, "image_mark": "v1"}'
+    pieces = '{"pieces": {"console.txt": "hm"}}'
+    says = f"case $1 in state) echo '{state}';; evidence) echo '{pieces}';; esac"
+    program.write_text(f"#!/bin/sh\necho $1 >> {tmp_path}/ran\n{says}\n")
+    program.chmod(0o700)
+    names = ("state", "reboot", "terminate", "evidence")
+    cloud = {"kind": "command", "options": {"commands": {name: [str(program), name] for name in names}}}
+    rig: KarpenterRig = opens(KarpenterRig, beside=cloud)
+    can = {Capability.REPLACE, Capability.TERMINATE, Capability.REBOOT, Capability.POWER_STATE, Capability.SERIAL}
+    assert rig.provider.capabilities(rig.node) == can
+    found = rig.provider.state(rig.node, TAG)
+    assert (found.exists, found.ready, found.power, found.image_mark) == (True, True, "on", "v1")
+    rig.provider.do(Verb.REBOOT, rig.node, TAG)
+    assert list(rig.managed.evidence(rig.node, TAG)) == [("console.txt", b"hm")]
+    rig.provider.do(Verb.TERMINATE, rig.node, TAG)
+    assert (tmp_path / "ran").read_text().split() == ["state", "reboot", "evidence"], "ended by its owner alone"
+    assert rig.calls(Verb.TERMINATE) == 1
+    rig.pass_time()
+    assert not rig.provider.state(rig.node, TAG).exists, "whatever the cloud says"
+
+
+def test_a_provider_beside_that_is_none_is_said(plane: Plane) -> None:
+    at = str(plane.kubeconfig)
+    with pytest.raises(ConfigurationError, match="beside: no kind is called 'cluster_managed'; there are: aws"):
+        make("managed", {"owners": ["karpenter"], "beside": {"kind": "cluster_managed"}, "kubeconfig": at})
 
 
 # -- all -------------------------------------------------------------------------------------------------------
