@@ -11,29 +11,39 @@ from activities.census import CensusTaker
 from activities.clock import Clock, utcnow
 from activities.failures import PROTECTIVE_BUDGET_S, Bounded, redact, unreadable, waits
 from activities.guard.store import GuardStore
+from activities.holding import Holding
 from activities.storage.ledger import Ledger
 from medevac.fleet.census import Census
 from medevac.fleet.lease import Ask, Granted, LeaseRequest
 from medevac.incident import Outcome, StepResult
 
 REMEMBERED = 10_000
+HELD_RETRY_S = 15.0
 
 
 class LeaseActivities:
     def __init__(
-        self, guard: GuardStore, census: CensusTaker, ledger: Ledger, bounded: Bounded, clock: Clock = utcnow
+        self,
+        guard: GuardStore,
+        census: CensusTaker,
+        ledger: Ledger,
+        bounded: Bounded,
+        clock: Clock = utcnow,
+        holding: Holding | None = None,
     ) -> None:
         self._guard = guard
         self._census = census
         self._ledger = ledger
         self._bounded = bounded
         self._clock = clock
+        self._holding = holding
         self._lock = threading.Lock()
         self._said: dict[str, str] = {}
 
     @activity.defn(name=sig.ACQUIRE.name, no_thread_cancel_exception=True)
     def acquire(self, request: sig.AcquireRequest) -> sig.AcquireResult:
         """Granted, or a question to people. Waiting is a retryable error that names the limit and who holds it."""
+        self._not_held(request.lease)
         census = self._count(request.lease)
         try:
             answer = self._guard.acquire(request.lease, self._clock(), census)
@@ -56,6 +66,15 @@ class LeaseActivities:
         except Exception as error:
             raise unreadable("the guard", error) from None
         return StepResult(outcome=Outcome.DONE, at=self._clock(), proof={"next": list(woken[:10])})
+
+    def _not_held(self, lease: LeaseRequest) -> None:
+        try:
+            why = self._holding.why_not(lease, self._clock()) if self._holding else ""
+        except Exception as error:
+            raise unreadable("silences and windows", error) from None
+        if why:
+            self._say(lease, why)
+            raise waits(why, HELD_RETRY_S)
 
     def _count(self, lease: LeaseRequest) -> Census | None:
         """None = can't be read; the guard then makes destruction wait."""

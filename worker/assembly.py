@@ -23,6 +23,7 @@ from activities.evidence import Evidence
 from activities.failures import Bounded
 from activities.folding import Folding
 from activities.guarding import LeaseActivities
+from activities.holding import Holding
 from activities.intended import SendOnce
 from activities.interceptor import LedgerInterceptor
 from activities.machines import MachineActivities
@@ -160,7 +161,9 @@ def implementations(
             silences=stores.silences,
         ),
         MarkActivities(registry, stores.guard, census, bounded),
-        LeaseActivities(stores.guard, census, stores.ledger, bounded),
+        LeaseActivities(
+            stores.guard, census, stores.ledger, bounded, holding=Holding(stores.policies, stores.silences)
+        ),
         EvacuationActivities(
             registry,
             look,

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from medevac.faults.classes import FaultClass
 from medevac.policy.plan import Action, Plan
+from medevac.policy.policy import Policy
 from medevac.policy.silences import Holds, Subject, silenced
 from medevac.policy.situation import Situation
 from medevac.policy.wording import sentence
@@ -48,8 +49,8 @@ def hold(here: Situation, plan: Plan) -> Plan:
 
 
 def _held(here: Situation, edge: Holds) -> Held | None:
-    window = _window(here, edge)
-    return window or _silence(here, edge)
+    pool = here.place.pool if here.place else None
+    return window(here.policy, pool, edge, here.now) or _silence(here, edge)
 
 
 def _silence(here: Situation, edge: Holds) -> Held | None:
@@ -62,14 +63,14 @@ def _silence(here: Situation, edge: Holds) -> Held | None:
     return Held(first.until, str(first), SILENCE_LOOK_S)
 
 
-def _window(here: Situation, edge: Holds) -> Held | None:
-    pool = here.place.pool if here.place else None
+def window(policy: Policy, pool: str | None, edge: Holds, now: datetime) -> Held | None:
+    """The window of the policy that holds `edge` in this pool the longest."""
     found = []
-    for name, window in here.policy.windows.items():
-        if edge not in window.holds or not window.covers(pool):
+    for name, one in policy.windows.items():
+        if edge not in one.holds or not one.covers(pool):
             continue
-        if (until := window.until(here.now)) is not None:
-            because = f": {window.reason}" if window.reason else ""
+        if (until := one.until(now)) is not None:
+            because = f": {one.reason}" if one.reason else ""
             why = f"window `{name}` holds it until {until:%Y-%m-%d %H:%M} UTC{because}"
             found.append(Held(until, why, WINDOW_LOOK_S))
     return max(found, key=lambda held: held.until, default=None)

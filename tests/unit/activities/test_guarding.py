@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,12 @@ from activities import signatures as sig
 from activities.census import CensusTaker, count
 from activities.failures import Bounded
 from activities.guarding import LeaseActivities
+from activities.holding import Holding
 from activities.ports import Mark, Unreadable
+from activities.storage.silences import Silences
 from medevac.fleet.node import Node
 from medevac.incident import Outcome, StepKey
+from medevac.policy.silences import Holds, Matcher, Silence
 from simulation.layout import TEST, Layout
 from tests.unit.activities.house import CLUSTER, INCIDENT, House, run
 
@@ -143,3 +147,22 @@ def test_many_who_ask_at_once_share_one_reading(house: House, monkeypatch: pytes
     assert readings == 1
     bounded.close()
     askers.close()
+
+
+def test_a_window_or_silence_that_began_while_one_waited_in_line_holds_it(house: House) -> None:
+    node, now = house.busy_node(), datetime.now(UTC)
+    silences = Silences(house.db)
+    silences.add(
+        Silence(
+            id="s-1", by="otto", reason="we debug it", at=now - timedelta(hours=1), until=now + timedelta(hours=1),
+            matcher=Matcher(node=node.name), holds=(Holds.DESTRUCTIVE,),
+        )
+    )  # fmt: skip
+    holding = Holding(house.policies, silences)
+    leases = LeaseActivities(house.guard, house.census, house.ledger, house.bounded, holding=holding)
+    with pytest.raises(ApplicationError) as caught:
+        run(leases.acquire, acquire_request(house, node))
+    assert "we debug it" in str(caught.value)
+    assert not house.guard.leases()
+    silences.end("s-1", "otto", now)
+    assert run(leases.acquire, acquire_request(house, node), attempt=2).granted
