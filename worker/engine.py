@@ -18,6 +18,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.signatures import CASE, CaseInput, Queue, Timing, case_workflow_id
 from medevac.approvals.approval import ApprovalRequest, Vote
+from medevac.campaigns.progress import CampaignState
 from medevac.events.event import HealthEvent
 from medevac.model import Model
 from workflows.messages import (
@@ -66,8 +67,10 @@ class Engine(Protocol):
 
     async def vote(self, vote: Vote) -> str: ...
 
-    async def start_campaign(self, campaign: str, question: ApprovalRequest) -> None:
-        """Started twice it is one. Raises `Unavailable`."""
+    async def start_campaign(
+        self, campaign: str, question: ApprovalRequest | None, state: CampaignState = CampaignState.ASKED
+    ) -> None:
+        """Started twice it is one; one that was asked for goes on from `state`. Raises `Unavailable`."""
         ...
 
     async def follow_case(self, system: str, case: str) -> None:
@@ -129,15 +132,17 @@ class TemporalEngine:
             return False
         return True
 
-    async def start_campaign(self, campaign: str, question: ApprovalRequest) -> None:
+    async def start_campaign(
+        self, campaign: str, question: ApprovalRequest | None, state: CampaignState = CampaignState.ASKED
+    ) -> None:
         try:
             await self._client.start_workflow(
                 CAMPAIGN,
-                CampaignInput(id=campaign, timing=self._timing, question=question),
+                CampaignInput(id=campaign, timing=self._timing, question=question, state=state),
                 id=campaign_workflow_id(campaign),
                 task_queue=Queue.MAIN,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                static_summary=question.title,
+                static_summary=question.title if question else f"campaign {campaign}",
                 rpc_timeout=self._signal_timeout,
             )
         except (RPCError, TimeoutError, RuntimeError) as error:

@@ -18,6 +18,8 @@ from activities.folding import Folding, due
 from activities.messaging import MAX_TEXT
 from activities.messaging import PAGE as LOUD
 from activities.ports import Chat, NotSent, Unclear, Unreadable
+from activities.signatures import case_workflow_id
+from medevac.campaigns.progress import CampaignState
 from medevac.incident import IncidentView, Line, State, StepKey
 from worker import metrics
 from worker.engine import Engine, NotRunning, Unavailable
@@ -27,6 +29,7 @@ from worker.paging import Pages
 from worker.quiet import Quiet
 from worker.stores import Stores
 from worker.threads import Threads
+from workflows.messages import campaign_workflow_id
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +129,7 @@ class Sweep:
             for key, text in await self._marks.reconcile(now):
                 await self._page(key, text)
         if self._count % ALL_EVERY == 0:
+            await self._wind_clocks()
             await self._threads.run(self._stores.ledger.forget_events, now - KEEP_EVENTS)
             await self._threads.run(self._stores.dead_letters.forget, now - KEEP_EVENTS)
         metrics.DEAD_LETTERS.set(await self._threads.run(self._stores.dead_letters.waiting))
@@ -216,6 +220,18 @@ class Sweep:
         if await self._threads.run(self._stores.ledger.upsert_incident, closed):
             metrics.ORPHANS_CLOSED.inc()
             await self._page(StepKey(incident=view.id, step="orphan"), text)
+
+    # -- clocks ------------------------------------------------------------------------------------------------
+
+    async def _wind_clocks(self) -> None:
+        """Cases and campaigns lie in the ledger; where the workflow that moves one is gone, another takes over."""
+        for case in await self._threads.run(self._stores.cases.all, open_only=True, limit=MOST):
+            if not await self._engine.running(case_workflow_id(case.system, case.id)):
+                await self._engine.follow_case(case.system, case.id)
+        for campaign in await self._threads.run(self._stores.campaigns.all, open_only=True, limit=MOST):
+            asked = campaign.state is CampaignState.ASKED  # Its question is with the workflow that is gone.
+            if not asked and not await self._engine.running(campaign_workflow_id(campaign.id)):
+                await self._engine.start_campaign(campaign.id, None, campaign.state)
 
     # -- leases ------------------------------------------------------------------------------------------------
 

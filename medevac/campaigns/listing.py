@@ -152,8 +152,9 @@ def _why_not(
 
 
 def _member(spec: Spec, node: Node, policy: Policy, works: Sequence[Workload], now: datetime) -> Member:
-    rung = Rung(spec.act.rung)
-    cost = () if spec.act is Act.CHECK else stakes(rung, node, works, policy.checkpoints, now).destroys
+    cost: tuple[str, ...] = ()
+    if spec.act is not Act.CHECK:
+        cost = stakes(Rung(spec.act.rung), node, works, policy.checkpoints, now).destroys
     return Member(
         cluster=node.cluster,
         node=node.name,

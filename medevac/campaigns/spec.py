@@ -30,7 +30,7 @@ class Act(StrEnum):
 
     @property
     def rung(self) -> str:
-        """Of the ladder, as the node's incident takes it."""
+        """Of the ladder, as the node's incident takes it; a check takes none."""
         return "wait" if self is Act.DRAIN else self.value
 
 

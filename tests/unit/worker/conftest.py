@@ -16,6 +16,7 @@ import pytest
 
 from activities.registry import Registry
 from medevac.approvals.approval import ApprovalRequest, Vote
+from medevac.campaigns.progress import CampaignState
 from medevac.events.event import HealthEvent
 from medevac.events.registry import sources
 from medevac.fleet.node import Node
@@ -60,7 +61,7 @@ class StubEngine:
     joined: list[tuple[str, str, HealthEvent]] = field(default_factory=list)
     told: list[tuple[str, str, Model, str]] = field(default_factory=list)
     votes: list[Vote] = field(default_factory=list)
-    campaigns: list[ApprovalRequest] = field(default_factory=list)
+    campaigns: list[tuple[str, CampaignState]] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)
     live: set[str] = field(default_factory=set)
 
@@ -94,9 +95,11 @@ class StubEngine:
         self.votes.append(vote)
         return "recorded"
 
-    async def start_campaign(self, campaign: str, question: ApprovalRequest) -> None:
+    async def start_campaign(
+        self, campaign: str, question: ApprovalRequest | None, state: CampaignState = CampaignState.ASKED
+    ) -> None:
         self._answer()
-        self.campaigns.append(question)
+        self.campaigns.append((campaign, state))
 
     async def follow_case(self, system: str, case: str) -> None:
         self._answer()

@@ -1,0 +1,79 @@
+"""Campaigns at the gateway: listed, asked about, moved by those who may; and their clock is wound where it stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from medevac.campaigns.progress import CampaignState
+from simulation.world import World
+from tests.unit.worker.conftest import StubEngine, bearer
+from worker.stores import Stores
+
+VERA, OTTO, ADA = (bearer(f"{who}-token") for who in ("vera", "otto", "ada"))
+WISH = {"id": "driver-580", "act": "check", "reason": "after the move", "selector": {"clusters": ["sim-a"]}}
+
+
+async def post(client: httpx.AsyncClient, path: str, body: dict[str, Any], who: dict[str, str] = OTTO) -> Any:
+    answer = await client.post(f"/v1/campaigns{path}", json=body, headers=who)
+    return answer.status_code, answer.json()
+
+
+async def started(client: httpx.AsyncClient) -> list[str]:
+    _, planned = await post(client, "/plan", WISH)
+    assert "plan_hash" in planned, planned
+    status, answer = await post(client, "", {**WISH, "plan_hash": planned["plan_hash"]})
+    assert status == 202, answer
+    return [member["node"] for member in planned["plan"]["members"]]
+
+
+async def test_the_plan_begins_nothing_and_the_start_asks(
+    client: httpx.AsyncClient, engine: StubEngine, stores: Stores, world: World
+) -> None:
+    listed = await started(client)
+    assert listed
+    assert engine.campaigns == [("driver-580", CampaignState.ASKED)]
+    row = stores.campaigns.get("driver-580")
+    assert row is not None
+    assert (row.state, row.requested_by) == (CampaignState.ASKED, "otto")
+    assert world.effects() == []
+    status, answer = await post(client, "", {**WISH, "plan_hash": row.plan_hash})
+    assert (status, "already" in answer["error"]) == (409, True)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"selector": {}},
+        {"selector": {"pools": ["*"]}},
+        {"id": "Not A Name"},
+        {"act": "explode"},
+        {"requested_by": "ada"},
+    ],
+)
+async def test_what_is_wrong_is_refused(client: httpx.AsyncClient, wrong: dict[str, Any]) -> None:
+    status, _ = await post(client, "/plan", WISH | wrong)
+    assert status == 422
+
+
+async def test_anyone_stops_it_and_only_approvers_let_a_halted_one_go_on(
+    client: httpx.AsyncClient, engine: StubEngine, stores: Stores
+) -> None:
+    await started(client)
+    stores.campaigns.move("driver-580", CampaignState.RUNNING, "approved", _now(stores))
+    for what, who, status in (
+        ("pause", VERA, 200), ("resume", VERA, 403), ("resume", OTTO, 200), ("halt", VERA, 200),
+        ("resume", OTTO, 403), ("widen", ADA, 409), ("resume", ADA, 200), ("end", OTTO, 200), ("halt", ADA, 409),
+    ):  # fmt: skip
+        found, answer = await post(client, f"/driver-580/{what}", {"reason": "because"}, who)
+        assert found == status, (what, answer)
+    assert engine.woken == ["campaign/driver-580"] * 5
+    assert (await post(client, "/nothing/halt", {}, VERA))[0] == 404
+
+
+def _now(stores: Stores) -> Any:
+    row = stores.campaigns.get("driver-580")
+    assert row is not None
+    return row.at
