@@ -12,6 +12,7 @@ from activities import signatures as sig
 from activities.campaign_world import NOT_BEGUN, CampaignWorld, Seen
 from activities.clock import Clock, utcnow
 from activities.failures import redact, unreadable, waits
+from activities.heartbeat import Pulse
 from activities.ports import Unreadable
 from activities.registry import Registry
 from activities.storage.campaigns import CampaignRow, Campaigns
@@ -50,6 +51,10 @@ class CampaignActivities:
     @activity.defn(name=sig.CAMPAIGN_STEP.name, no_thread_cancel_exception=True)
     def step(self, request: sig.CampaignStepRequest) -> sig.CampaignStepped:
         """Written down before it is told, and told again until an incident shows it: no death in between loses any."""
+        with Pulse():
+            return self._step(request)
+
+    def _step(self, request: sig.CampaignStepRequest) -> sig.CampaignStepped:
         now = self._clock()
         try:
             row = self._campaigns.get(request.campaign)

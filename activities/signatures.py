@@ -301,7 +301,7 @@ class Shape(StrEnum):
     CALL = "call"
     """One call to a slow outside system: heartbeats from a background task, and half a minute at most."""
     STEADY = "steady"
-    """Up to a minute's reading and telling, made again as a whole when its worker dies."""
+    """Up to a minute's reading and telling, with heartbeats; made again as a whole when its worker dies."""
     LONG = "long"
     """Heartbeats from a background task; its own deadline is in its input."""
 
@@ -340,7 +340,11 @@ class Activity(Generic[In, Out]):
                 "schedule_to_close_timeout": timedelta(seconds=deadline_s or timing.give_up_s),
             }
         if self.shape is Shape.STEADY:
-            return {**common, "start_to_close_timeout": timedelta(seconds=STEADY_S)}
+            return {
+                **common,
+                "start_to_close_timeout": timedelta(seconds=STEADY_S),
+                "heartbeat_timeout": timedelta(seconds=timing.heartbeat_s),
+            }
         return {
             **common,
             "start_to_close_timeout": timedelta(seconds=timing.short_s),

@@ -73,7 +73,6 @@ class CaseWorkflow:
                 sig.CASE_STEP.name,
                 request,
                 result_type=sig.CASE_STEP.gives,
-                heartbeat_timeout=timedelta(seconds=timing.heartbeat_s),
                 # What may have been sent is looked for within this time.
                 schedule_to_close_timeout=timedelta(seconds=timing.give_up_s),
                 **sig.CASE_STEP.options(timing),

@@ -21,17 +21,19 @@ from temporalio.testing import WorkflowEnvironment
 from activities import signatures as sig
 from medevac.approvals.approval import ApprovalState, Verdict, Vote
 from medevac.campaigns.progress import CampaignState
+from medevac.cases.case import CaseState, Saying
 from medevac.faults.classes import FaultClass
 from medevac.incident import Hold, Outcome, State, StepResult
 from medevac.policy.plan import Action, ApprovalNeed, Plan, Rung
 from tests.votes import KEYS, SIGNER
 from tests.workflow.conftest import TEMPORAL, fault, scripted_workers
 from tests.workflow.scripted import Script, plan_for, until_cancelled
-from tests.workflow.test_campaign import decision
+from tests.workflow.test_campaign import decision, question
 from tests.workflow.test_campaign import start as start_campaign
 from worker.connection import MedevacPlugin
 from workflows.approval import ApprovalWorkflow
 from workflows.campaign import CampaignWorkflow
+from workflows.case import CaseWorkflow
 from workflows.messages import ApprovalInput, By, HoldRequest, NodeInput, approval_workflow_id, node_workflow_id
 from workflows.node import NodeWorkflow
 
@@ -192,6 +194,30 @@ async def campaign(r: Recorder) -> list[Handle]:
     return [handle]
 
 
+async def case(r: Recorder) -> list[Handle]:
+    states = iter([CaseState.ASKED, CaseState.OPENING])
+    asked = question(name := f"case-{uuid.uuid4().hex[:6]}")
+    r.script.on(
+        sig.CASE_STEP,
+        lambda request: sig.CaseStepped(
+            state=CaseState.CLOSED if request.n > 4 else next(states, CaseState.WAITING),
+            look_again_s=0.1,
+            ask=asked if request.n == 1 else None,
+            sayings=(Saying(n=1, text="opened"),) if request.n == 3 else (),
+        ),
+    )
+    handle: Handle = await r.client.start_workflow(
+        CaseWorkflow.run,
+        sig.CaseInput(id=name, system="desk", timing=sig.TEST),
+        id=sig.case_workflow_id("desk", name),
+        task_queue=sig.Queue.MAIN.value,
+    )
+    await r.script.begun["ask"].wait()
+    await handle.signal(CaseWorkflow.decided, decision(name))
+    await handle.result()
+    return [handle]
+
+
 CASES: dict[str, Callable[[Recorder], Awaitable[list[Handle]]]] = {
     case.__name__: case
     for case in (
@@ -203,6 +229,7 @@ CASES: dict[str, Callable[[Recorder], Awaitable[list[Handle]]]] = {
         held_worse_and_aborted,
         observed_until_quiet,
         campaign,
+        case,
     )
 }
 

@@ -14,6 +14,7 @@ from tests.replay.record import CASES, HISTORIES
 from worker.connection import MedevacPlugin
 from workflows.approval import ApprovalWorkflow
 from workflows.campaign import CampaignWorkflow
+from workflows.case import CaseWorkflow
 from workflows.messages import NodeInput
 from workflows.node import NodeWorkflow
 
@@ -30,7 +31,9 @@ def test_each_recorded_case_has_its_history() -> None:
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 async def test_replays(path: Path) -> None:
-    replayer = Replayer(workflows=[NodeWorkflow, ApprovalWorkflow, CampaignWorkflow], plugins=[MedevacPlugin()])
+    replayer = Replayer(
+        workflows=[NodeWorkflow, ApprovalWorkflow, CampaignWorkflow, CaseWorkflow], plugins=[MedevacPlugin()]
+    )
     await replayer.replay_workflow(history(path))
 
 

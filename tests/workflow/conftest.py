@@ -20,6 +20,7 @@ from tests.workflow.scripted import Script
 from worker.connection import MedevacPlugin
 from workflows.approval import ApprovalWorkflow
 from workflows.campaign import CampaignWorkflow
+from workflows.case import CaseWorkflow
 from workflows.messages import NodeInput, node_workflow_id
 from workflows.node import NodeWorkflow
 
@@ -49,7 +50,9 @@ def scripted_workers(client: Client, script: Script) -> list[Worker]:
         Worker(
             client,
             task_queue=queue.value,
-            workflows=[NodeWorkflow, ApprovalWorkflow, CampaignWorkflow] if queue is sig.Queue.MAIN else [],
+            workflows=[NodeWorkflow, ApprovalWorkflow, CampaignWorkflow, CaseWorkflow]
+            if queue is sig.Queue.MAIN
+            else [],
             activities=script.activities(),
             max_heartbeat_throttle_interval=timedelta(seconds=0.2),
             default_heartbeat_throttle_interval=timedelta(seconds=0.2),
