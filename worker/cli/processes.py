@@ -1,4 +1,4 @@
-"""`up`, `worker`, `gateway`, `consume`, `poll`, `watch`, `setup`, `doctor`, `vote-key`: processes, their preparation."""
+"""`up`, `worker`, `gateway`, `consume`, `poll`, `watch`, `setup`, `doctor`, `vote-key`: processes and what they need."""
 
 from __future__ import annotations
 
