@@ -1,4 +1,4 @@
-"""`up`, `worker`, `gateway`, `consume`, `poll`, `watch`, `setup`, `doctor`, `vote-key`: processes and what they need."""
+"""`up`, `worker`, `gateway`, `consume`, `poll`, `watch`, `setup`, `doctor`, `vote-key`: processes and their needs."""
 
 from __future__ import annotations
 
