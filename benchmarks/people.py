@@ -72,6 +72,8 @@ async def measured(rig: PeopleRig, count: int) -> None:
         row = [quantile(times, share) * 1_000 for share in SHARES]
         table.add_row(name, *(f"{ms:.0f}" for ms in row), f"{max(times) * 1_000:.0f}")
         said[f"{name}_p99_ms"] = round(row[-1])
+    answers = rig.slack.told(IN_SLACK["ada"])
+    said["clicks_recorded"] = sum("recorded" in answer for answer in answers)
     said["within_aim"] = bool(quantile(clicks, 0.99) < AIM_S)
     Console().print(table)
     print(json.dumps(said))
