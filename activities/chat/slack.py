@@ -97,7 +97,12 @@ class SlackChat:
             return None
         place = self._places(_thread(key))
         if place is not None:
-            said: dict[str, Any] = {"channel": place.channel, "ts": place.reference, "limit": SEARCHED, "include_all_metadata": True}
+            said: dict[str, Any] = {
+                "channel": place.channel,
+                "ts": place.reference,
+                "limit": SEARCHED,
+                "include_all_metadata": True,
+            }
             found = _of_key(self.api.read("conversations.replies", **said), key, place.channel)
             if found is not None:
                 return found.reference
