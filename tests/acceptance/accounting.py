@@ -82,6 +82,8 @@ def _said(events: Sequence[HistoryEvent], is_open: bool) -> Iterator[tuple[str, 
                 for line in request.get("lines", ()):
                     yield line["key"]["incident"], _key(line["key"]), line["kind"], line["text"]
                 continue
+            if "key" not in request:
+                continue  # Steps of cases and campaigns, which have rows of their own.
             result = json.loads(ended.result.payloads[0].data)
             step = result.get("step", result)
             if name == sig.ACQUIRE.name:

@@ -81,7 +81,7 @@ TICKETS = cells(("ticket",), END, AFTER, BEGIN, BEFORE)
 """One an incident, and the slowest last: a ticket that may have been sent is searched for until its time is nearly
 over, and then no other kill should come."""
 QUESTIONS = cells(("ask",), BEGIN, END)
-ELSEWHERE = (*cells(("chat",), BEFORE, AFTER), *cells(("notify", "release"), BEGIN, END))
+ELSEWHERE = (*cells(("chat",), BEFORE, AFTER), *cells(("notify", "release", "case_step"), BEGIN, END))
 
 
 def cases() -> list[Case]:
