@@ -99,7 +99,7 @@ test-providers: setup  ## Every machine provider through the whole contract, and
 .PHONY: test-people
 test-people: setup  ## What people command by: the console in a real browser (Debian: chromium), Slack, 10,000 raced votes (RACES=300)
 	$(call heading,people)
-	@MEDEVAC_RACES=$(or $(RACES),10000) $(RUN) pytest $(PEOPLE)
+	@MEDEVAC_RACES=$(or $(RACES),10000) STOP_CYCLES=$(or $(CYCLES),5) STOP_INCIDENTS=$(or $(INCIDENTS),20) $(RUN) pytest $(PEOPLE)
 
 .PHONY: check
 check: static  ## The quick part of `make test`: static checks, unit and contract tests
