@@ -270,7 +270,7 @@ class NodeWorkflow:
             await self._try_mark(plan)
         self.telling.announce(plan)
         run.state = State.WATCHING
-        await self.steps.until(lambda: run.changed or self._person(), plan.watch_s)
+        await self.steps.until(lambda: run.changed or run.woken or self._person(), plan.watch_s)
 
     async def _observe(self, plan: Plan) -> End | None:
         """Touches nothing; says once what it would do; ends when nobody repeats the fault for the quiet time."""
