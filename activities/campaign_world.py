@@ -95,13 +95,18 @@ class CampaignWorld:
             beside_faults += sum(view.opened_at <= end for view in others.get(one.key, []))
             beside_jobs += sum(at <= end for at, _ in troubled.get(one.key, []))
         beside = Beside(
-            faults=beside_faults, jobs=beside_jobs, node_s=beside_s, out_percent=self._out(row, nodes)
+            faults=beside_faults, jobs=beside_jobs, node_s=beside_s, out_percent=self._out(row, nodes, now)
         )  # fmt: skip
         return Seen(changes=changes, faults=faults, jobs=jobs, beside=beside, unheard=tuple(unheard))
 
-    def _out(self, row: CampaignRow, nodes: Sequence[NodeProgress]) -> float:
+    def _out(self, row: CampaignRow, nodes: Sequence[NodeProgress], now: datetime) -> float:
         """Of the worst pool: out of service, by others' doing or for a fault, but not by this campaign."""
-        ours = {one.key for one in nodes if one.state is NodeState.SENT}
+        # The census is a few seconds old: what came back just now may still look as it did in our hands.
+        ours = {
+            one.key
+            for one in nodes
+            if one.state is NodeState.SENT or (one.over_at is not None and now - one.over_at < SETTLES)
+        }
         worst = 0.0
         for cluster in {member.cluster for member in row.plan.members}:
             census = self._census.take(cluster, wait_s=2.0)

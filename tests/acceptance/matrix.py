@@ -34,6 +34,8 @@ ASKED = Flow("xid/79", IRONWORKS, (Effect.REBOOT,), (Effect.REBOOT,), End.RETURN
 REINSTALLED = Flow("xid/74", IRONWORKS, (Effect.REINSTALL,), (Effect.REINSTALL,), End.RETURNED)
 REPLACED = Flow("xid/95", SKYLINE, (), (Effect.REQUEST, Effect.TERMINATE), End.REPLACED)
 DISPOSED = Flow("xid/48", SKYLINE, (), (Effect.TERMINATE,), End.DISPOSED)
+NOTICED = Flow("xid/109", IRONWORKS, (Effect.REBOOT,), (Effect.REBOOT,), End.RETURNED)
+"""Its drain waits for a checkpoint; one that doesn't wait gives no notice."""
 TICKETED = Flow("xid/64", IRONWORKS, (), (), State.HANDED_OVER)
 
 
@@ -74,7 +76,7 @@ VERBS = (
 )
 ON_A_NODE = (
     *cells(("mark", "lift"), BEFORE, AFTER, BEGIN, END),
-    *cells(("notice", "evict", "check"), BEFORE, AFTER),
+    *cells(("evict", "check"), BEFORE, AFTER),
     *cells(("plan", "acquire", "evacuate", "prove", "verify", "record"), BEGIN, END),
 )
 TICKETS = cells(("ticket",), END, AFTER, BEGIN, BEFORE)
@@ -91,6 +93,7 @@ def cases() -> list[Case]:
         for flow, verb in VERBS
         for cell in (*cells((verb.value,), BEFORE, AFTER), *cells(("act",), BEGIN, END))
     ]
+    found += [Case(NOTICED, (cell,)) for cell in cells(("notice",), BEFORE, AFTER)]
     found += [Case(ASKED, ()), Case(ASKED, ()), *(Case(TICKETED, ()) for _ in TICKETS)]
     # By turns, so that no kind of incident is alone.
     found = [found[i] for start in range(4) for i in range(start, len(found), 4)]
