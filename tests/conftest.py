@@ -7,6 +7,8 @@ from typing import TypeVar
 import pytest
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+# xdist tells its workers that they have 80 columns, where tables fold; a pipe has no width.
+os.environ["COLUMNS"] = "200"
 NO_SKIP = os.environ.get("MEDEVAC_TEST_NO_SKIP") == "1"
 
 

@@ -47,7 +47,7 @@ def test_every_service_is_pinned_bounded_and_unprivileged(name: str) -> None:
     assert service["restart"] == ("on-failure" if name in JOBS else "unless-stopped")
 
 
-@pytest.mark.parametrize("name", set(SERVICES) - JOBS - {"worker"})
+@pytest.mark.parametrize("name", sorted(set(SERVICES) - JOBS - {"worker"}))
 def test_every_service_says_whether_it_is_healthy(name: str) -> None:
     # The worker's and the gateway's is the image's own, see test_dockerfile.
     assert name in OURS or SERVICES[name]["healthcheck"]["test"][0] == "CMD"

@@ -53,7 +53,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], empty: st
     for row in listed:
         table.add_row(*(Text(cell, style_of(cell)) for cell in row))
     # A pipe has no width; rich would fold at 80.
-    Console(width=None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "200"))).print(table)
+    Console(width=None if sys.stdout.isatty() else int(os.environ.get("COLUMNS") or 200)).print(table)
 
 
 def print_styled(*parts: tuple[str, str]) -> None:

@@ -10,7 +10,7 @@ from pydantic import Field
 from activities.ports import Unreadable
 from medevac.approvals.approval import ApprovalState, ApprovalView, Verdict, Vote
 from medevac.incident import Line, StepKey
-from medevac.model import Model
+from medevac.model import Model, digest
 from worker import metrics
 from worker.engine import Declined, NotRunning, Unavailable
 from worker.gateway.errors import Problem
@@ -83,8 +83,9 @@ async def cast(served: Services, person: Principal, approval: str, ballot: Ballo
 
 async def record_refusal(served: Services, approval: str, who: str, why: str) -> None:
     """For good, and once for each that is the same; a ledger that is down must not hide the answer."""
-    key = StepKey(incident=approval, step=f"vote-{who[:100]}")
-    line = Line(key=key, at=served.now(), kind=REFUSED, text=f"{who}: {why}"[:500])
+    text = f"{who}: {why}"[:500]
+    key = StepKey(incident=approval, step=f"vote-{who[:100]}-{digest(text)[:8]}")
+    line = Line(key=key, at=served.now(), kind=REFUSED, text=text)
     try:
         await served.threads.run(served.stores.ledger.add_lines, [line])
     except Unreadable as error:
