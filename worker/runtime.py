@@ -37,8 +37,6 @@ from worker.settings import Settings
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S = 60.0
-"""For a Temporal that starts with us."""
 HEARTBEAT_THROTTLE = timedelta(seconds=1)
 """How late a cancel may reach an activity; the default of 30 s would let an aborted drain go on."""
 STICKY_TIMEOUT = timedelta(seconds=2)
@@ -139,7 +137,7 @@ async def run_worker(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     installation = open_installation(settings)
-    client = await connect("worker", runtime=telemetry(settings), patience_s=PATIENCE_S)
+    client = await connect("worker", runtime=telemetry(settings), patience_s=settings.temporal_wait_s)
     assembly = assemble(settings, installation, client)
     metrics.BUILD.labels(assembly.version, settings.build_id).set(1)
     workers = make_workers(client, settings, assembly.implementations, WORKFLOWS, assembly.interceptors)

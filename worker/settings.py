@@ -87,6 +87,8 @@ class Settings(BaseSettings):
     """How long a stopping worker lets its activities end. Keep the supervisor's kill time above it."""
     sweep_s: float = Field(default=30.0, gt=0)
     """Between two sweeps for stuck incidents."""
+    temporal_wait_s: float = Field(default=60.0, ge=0)
+    """How long a starting worker waits for a Temporal that starts with it."""
     retention_days: int = Field(default=30, ge=30)
     """Least retention of the Temporal namespace that `setup` sets."""
 

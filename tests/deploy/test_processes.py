@@ -201,7 +201,8 @@ def test_the_gateway_is_healthy_lets_nobody_in_unasked_and_stops_when_told(prepa
 
 
 def test_a_worker_without_temporal_says_so_and_ends(prepared: Site) -> None:
-    environment = {**prepared.environment("worker"), "TEMPORAL_ADDRESS": f"127.0.0.1:{free_port()}"}
+    nowhere = {"TEMPORAL_ADDRESS": f"127.0.0.1:{free_port()}", "MEDEVAC_TEMPORAL_WAIT_S": "1"}
+    environment = {**prepared.environment("worker"), **nowhere}
     done = subprocess.run(
         [BIN / "medevac", "worker"],
         env=environment,

@@ -50,11 +50,17 @@ class Attempt:
         Desk(cast(ProviderRig, still), self.ledger, self.incident).act(self.verb)
 
 
+def _run(attempt: Attempt, environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    attempt.run()
+
+
 def killed(far: FarSide | Bmcs, api: str, point: str, attempt: Attempt) -> int:
     """Runs it in a process that is killed with -9 `before` the call reaches the far side or `after` its effect."""
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    worker = context.Process(target=attempt.run)
+    # The server that forks them has the environment of its own first day, without what this test has set.
+    worker = context.Process(target=_run, args=(attempt, dict(os.environ)))
     started = threading.Event()
 
     def kill(call: object, where: str) -> bool:

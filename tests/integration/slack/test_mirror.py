@@ -199,7 +199,7 @@ def test_a_storm_is_one_message(
     for view in views[:399]:
         ended = view.model_copy(update={"state": State.ENDED, "end": End.RETURNED, "rev": 2})
         stores.ledger.upsert_incident(ended)
-    later = NOW + timedelta(minutes=1)
+    later = datetime.now(UTC) + timedelta(minutes=1)
     monkeypatch.setattr(mirror, "_now", lambda: later)
     settle(mirror, 4)
     assert "1 open" in storm.says()
