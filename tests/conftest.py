@@ -13,7 +13,9 @@ NO_SKIP = os.environ.get("MEDEVAC_TEST_NO_SKIP") == "1"
 
 
 def _not_skipped(report: Report) -> Report:
-    if NO_SKIP and report.skipped and not hasattr(report, "wasxfail"):
+    # A contract asked of an adapter that offers none of its verbs leaves nothing to check, which is no check left out.
+    nothing = "got empty parameter set" in str(report.longrepr)
+    if NO_SKIP and report.skipped and not hasattr(report, "wasxfail") and not nothing:
         report.outcome = "failed"
         report.longrepr = f"skipped where nothing may be skipped: {report.longrepr}"
     return report
