@@ -93,6 +93,8 @@ test-providers: setup  ## Every machine provider through the whole contract, and
 	@$(RUN) pytest -n 2 --dist loadfile tests/contracts/test_simulated.py tests/providers -k "not Cluster and not Chat and not Checks and not Tickets"
 	$(call heading,providers and kills)
 	@PROVIDER_KILLS=$(or $(KILLS),100) $(RUN) pytest -n 2 tests/integration/providers
+	$(call heading,machines that never boot)
+	@MEDEVAC_REPLACED=50 $(RUN) pytest tests/acceptance/test_never_boots.py
 	$(call heading,managed by Kubernetes - skipped without a control plane)
 	@$(RUN) pytest tests/integration/kubernetes/test_managed.py
 

@@ -61,10 +61,12 @@ class CampaignWorld:
             troubled = _jobs_since(connection, {one.cluster for one in nodes}, since)
         mine: dict[str, IncidentView] = {}
         others: dict[str, list[IncidentView]] = {}
+        # An order is no fault of its incident any more once it is carried out; what came after it is.
+        known = {one.incident for one in nodes if one.incident}
         for view in opened:
             for name in {view.node, view.workflow_id.rpartition("/")[2]}:
                 key = node_key(view.cluster, name)
-                if code in view.faults or view.fault == code:
+                if view.id in known or code in view.faults or view.fault == code:
                     mine.setdefault(key, view)
                 else:
                     others.setdefault(key, []).append(view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -94,21 +95,25 @@ def test_of_5000_replacements_that_are_asked_for_every_one_that_never_boots_is_r
     assert {effect.tag for effect in released} == {f"inc-{n}" for n in lost}
 
 
+REPLACED = int(os.environ.get("MEDEVAC_REPLACED", "24"))
+"""On a real server; `make test-providers` has fifty."""
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-async def test_two_of_fifty_on_a_real_server_are_released_and_handed_over(tmp_path: Path) -> None:
+@pytest.mark.timeout(500)
+async def test_two_of_many_on_a_real_server_are_released_and_handed_over(tmp_path: Path) -> None:
     layout = Layout(nodes=104, serve_share=0.0, spares=0, busy=0.3, durations=TEST)
     async with stack(tmp_path, layout=layout, worker=PLAIN) as up:
-        nodes = [up.pick(SKYLINE, busy=False) for _ in range(50)]
+        nodes = [up.pick(SKYLINE, busy=False) for _ in range(REPLACED)]
         for n, node in enumerate(nodes):
-            up.world.inject(node.name, "xid/95", cure=(), behaviour=NEVER if n in (11, 37) else None)
+            up.world.inject(node.name, "xid/95", cure=(), behaviour=NEVER if n in (5, REPLACED - 3) else None)
             await up.report(node, "xid/95")
         async with up.everyone_agrees():
             over = lambda: len(seen := _incidents(up)) >= len(nodes) and all(map(_settled, seen))  # noqa: E731
-            await up.until(over, "no incident hangs", 240)
+            await up.until(over, "no incident hangs", 400)
         ended = _incidents(up)
-        assert len(ended) == 50
-        assert Counter(view.end or view.state for view in ended) == {End.REPLACED: 48, State.HANDED_OVER: 2}
+        assert len(ended) == REPLACED
+        assert Counter(view.end or view.state for view in ended) == {End.REPLACED: REPLACED - 2, State.HANDED_OVER: 2}
         handed = {view.id for view in ended if view.state is State.HANDED_OVER}
         _nothing_leaks(up.world, lost=2)
         released = up.world.effects(verb=Effect.RELEASE)
