@@ -42,7 +42,8 @@ class Telling:
             key=run.key("notify"), thread=run.incident, text=text, page=page, topic=what.split()[0]
         )
         try:
-            await self.steps.call(sig.NOTIFY, request, deadline_s=patience_s)
+            said = await self.steps.call(sig.NOTIFY, request, deadline_s=patience_s)
+            self.steps.heard(sig.NOTIFY, request.key, said)
         except ActivityError:
             run.note("message", workflow.now(), f"could not be posted: {text[:200]}")
 
