@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection
 from activities.census import CensusTaker
 from activities.storage.campaigns import CampaignRow
 from activities.storage.database import Database
+from activities.storage.ledger import incident_view
 from activities.storage.tables import events, incidents
 from medevac.campaigns.progress import Beside, NodeProgress, NodeState
 from medevac.campaigns.spec import Act
@@ -24,7 +25,6 @@ SETTLES = timedelta(seconds=60)
 """What a job says of a node this soon after the action is an echo of the eviction."""
 BEGINS = timedelta(minutes=15)
 """An order that no incident has taken up by then has failed."""
-BACK = (State.PROBATION,)
 NOT_BEGUN = (State.HEARD, State.PLANNED, State.MARKED, State.WAITING_LEASE, State.WAITING_APPROVAL, State.EVACUATING)
 """Until then nothing has been done to the machine, and an order can be taken back."""
 
@@ -46,6 +46,8 @@ class Seen(Model):
     beside: Beside
     unheard: tuple[str, ...] = ()
     """In hand, and no incident shows it: told once more."""
+    untouched: tuple[str, ...] = ()
+    """In hand, and nothing has been done to the machine yet: the order can be taken back."""
 
 
 class CampaignWorld:
@@ -74,6 +76,7 @@ class CampaignWorld:
         faults: dict[str, str] = {}
         jobs: dict[str, str] = {}
         unheard: list[str] = []
+        untouched: list[str] = []
         beside_faults = beside_jobs = 0
         beside_s = 0.0
         for one in nodes:
@@ -81,8 +84,12 @@ class CampaignWorld:
                 change = _of_sent(one, mine.get(one.key), others.get(one.key, []), code, row.plan.spec.act, now)
                 if change is not None:
                     changes[one.key] = change
-                elif one.key not in mine:
-                    unheard.append(one.key)
+                else:
+                    own = mine.get(one.key)
+                    if own is None:
+                        unheard.append(one.key)
+                    if own is None or own.state in NOT_BEGUN:
+                        untouched.append(one.key)
             if one.state in (NodeState.DONE, NodeState.FAILED) and one.over_at is not None:
                 until = one.over_at + timedelta(seconds=row.plan.spec.care.window)
                 fault = _fault_after(one, mine.get(one.key), others.get(one.key, []), until)
@@ -99,7 +106,9 @@ class CampaignWorld:
         beside = Beside(
             faults=beside_faults, jobs=beside_jobs, node_s=beside_s, out_percent=self._out(row, nodes, now)
         )  # fmt: skip
-        return Seen(changes=changes, faults=faults, jobs=jobs, beside=beside, unheard=tuple(unheard))
+        return Seen(
+            changes=changes, faults=faults, jobs=jobs, beside=beside, unheard=tuple(unheard), untouched=tuple(untouched)
+        )
 
     def _out(self, row: CampaignRow, nodes: Sequence[NodeProgress], now: datetime) -> float:
         """Of the worst pool: out of service, by others' doing or for a fault, but not by this campaign."""
@@ -137,7 +146,7 @@ def _of_sent(
             return Change(state=NodeState.FAILED, why="its incident never began", withdraw=True)
         return None
     done = {"incident": mine.id}
-    if mine.end in (End.RETURNED, End.REPLACED) or mine.state in BACK:
+    if mine.end in (End.RETURNED, End.REPLACED) or mine.state is State.PROBATION:
         return Change(state=NodeState.DONE, why=str(mine.end or "returned, in probation"), **done)
     if mine.end is not None:
         return Change(state=NodeState.SKIPPED, why=f"{mine.end}: {mine.summary}"[:500], **done)
@@ -162,7 +171,7 @@ def _fault_after(
     if (
         mine is not None
         and mine.end is None
-        and mine.state not in (*BACK, State.WATCHING)
+        and mine.state not in (State.PROBATION, State.WATCHING)
         and after < mine.updated_at <= until
     ):
         return mine.fault or "unknown"
@@ -172,17 +181,14 @@ def _fault_after(
 def _opened_since(connection: Connection, clusters: set[str], since: datetime) -> list[IncidentView]:
     """Incidents of nodes' own faults, newest first; those that are open from before are among them."""
     query = (
-        sa.select(incidents.c.view, incidents.c.state, incidents.c.end)
+        sa.select(incidents)
         .where(incidents.c.cluster.in_(clusters))
         .where(sa.or_(incidents.c.opened_at >= since, incidents.c.open))
         .where(sa.or_(incidents.c.fault_class.in_(REPAIRABLE), incidents.c.fault_class.is_(None)))
         .order_by(incidents.c.opened_at.desc())
         .limit(50_000)
     )
-    views = []
-    for row in connection.execute(query):
-        views.append(IncidentView.model_validate(row.view | {"state": row.state, "end": row.end}))
-    return views
+    return [incident_view(row) for row in connection.execute(query)]
 
 
 def _jobs_since(connection: Connection, clusters: set[str], since: datetime) -> dict[str, list[tuple[datetime, str]]]:

@@ -9,14 +9,13 @@ from typing import Any
 from temporalio import activity
 
 from activities import signatures as sig
-from activities.campaign_world import NOT_BEGUN, CampaignWorld, Seen
+from activities.campaign_world import CampaignWorld, Seen
 from activities.clock import Clock, utcnow
 from activities.failures import redact, unreadable, waits
 from activities.heartbeat import Pulse
 from activities.ports import Unreadable
 from activities.registry import Registry
 from activities.storage.campaigns import CampaignRow, Campaigns
-from activities.storage.ledger import Ledger
 from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState, step
 from medevac.campaigns.spec import Act
 from medevac.events.event import HealthEvent, Kind, Statement
@@ -37,14 +36,12 @@ class CampaignActivities:
         campaigns: Campaigns,
         world: CampaignWorld,
         registry: Registry,
-        ledger: Ledger,
         report: Report,
         clock: Clock = utcnow,
     ) -> None:
         self._campaigns = campaigns
         self._world = world
         self._registry = registry
-        self._ledger = ledger
         self._report = report
         self._clock = clock
 
@@ -85,20 +82,18 @@ class CampaignActivities:
         ended = self._apply(row, nodes, seen, now)
         checked = self._check(row, nodes, now) if spec.act is Act.CHECK else {}
         taken_back = [key for key, change in seen.changes.items() if change.withdraw]
-        stopped = row.state in (CampaignState.HALTED, CampaignState.ENDING)
-        if stopped:
-            taken_back += self._take_back(row, nodes, seen)
+        if row.state in (CampaignState.HALTED, CampaignState.ENDING):
+            taken_back += self._take_back(row, seen)
         if row.state is CampaignState.ENDING and spec.act is Act.DRAIN:
             taken_back += [one.key for one in nodes if one.state is NodeState.DONE]
         nodes = self._campaigns.nodes(row.id) if ended or checked or taken_back else nodes
-        next_step = step(spec.care, row.at_once, row.state, row.passed, nodes, seen.beside, now)
+        next_step = step(
+            spec.care, row.at_once, row.state, row.passed, nodes, seen.beside, now, holds=spec.act is Act.DRAIN
+        )
         if next_step.send:
             changes = {key: {"state": NodeState.SENT, "sent_at": now} for key in next_step.send}
             self._campaigns.change(row.id, changes)
         if row.state.begins:
-            if spec.act is Act.DRAIN and next_step.state is CampaignState.ENDED:
-                held = "drained and held; `medevac campaign end` has them checked and returned"
-                next_step = next_step.model_copy(update={"state": CampaignState.SOAKING, "why": held})
             # From its present state only: a person's halt that came meanwhile stands.
             self._campaigns.move(
                 row.id, next_step.state, next_step.why, now, passed=next_step.passed, only_from=(row.state,)
@@ -132,21 +127,11 @@ class CampaignActivities:
             self._campaigns.change(row.id, changes)
         return bool(changes)
 
-    def _take_back(self, row: CampaignRow, nodes: Sequence[NodeProgress], seen: Seen) -> list[str]:
+    def _take_back(self, row: CampaignRow, seen: Seen) -> tuple[str, ...]:
         """Of a halted campaign: what is in hand and has not begun. What has begun ends as it must."""
-        back: list[str] = []
-        for one in nodes:
-            if one.state is not NodeState.SENT or one.key in seen.changes:
-                continue
-            view = next(
-                (v for v in self._ledger.incidents(cluster=one.cluster, node=one.node, limit=1) if v.end is None), None
-            )
-            if view is None or view.state in NOT_BEGUN:
-                back.append(one.key)
-        self._campaigns.change(
-            row.id, {key: {"state": NodeState.SKIPPED, "why": f"taken back: {row.why}"} for key in back}
-        )
-        return back
+        why = f"taken back: {row.why}"
+        self._campaigns.change(row.id, {key: {"state": NodeState.SKIPPED, "why": why} for key in seen.untouched})
+        return seen.untouched
 
     def _check(self, row: CampaignRow, nodes: Sequence[NodeProgress], now: datetime) -> Mapping[str, Any]:
         """Runs or reads the check of each node in hand; one that fails opens an incident of its own."""

@@ -178,7 +178,7 @@ def implementations(
         MessageActivities(registry, once, folding, quietly=quietly(stores)),
         AskActivities(stores.ledger, client, loop, vote_keys),
         RecordingActivities(stores.ledger),
-        CampaignActivities(stores.campaigns, CampaignWorld(stores.database, census), registry, stores.ledger, report),
+        CampaignActivities(stores.campaigns, CampaignWorld(stores.database, census), registry, report),
     )
     return [method for one in objects for method in _activities_of(one)]
 

@@ -10,13 +10,11 @@ from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from activities import signatures as sig
-    from medevac.approvals.approval import ApprovalState
     from medevac.campaigns.progress import CampaignState
     from medevac.incident import Outcome, StepKey, StepResult
-    from workflows.messages import CAMPAIGN, CampaignInput, Decided
+    from workflows.messages import ANSWER_SLACK_S, CAMPAIGN, CampaignInput, Decided
 
 STEPS_IN_A_RUN = 1_000
-EXPIRY_SLACK_S = 60.0
 LAST_WORD_S = 30.0
 TOLD = (CampaignState.HALTED, CampaignState.PAUSED, CampaignState.ENDED)
 
@@ -83,16 +81,12 @@ class CampaignWorkflow:
             self.decision = Decided.model_validate({"result": asked.proof["result"]})
         try:
             await workflow.wait_condition(
-                lambda: self.decision is not None, timeout=timedelta(seconds=question.need.expires_s + EXPIRY_SLACK_S)
+                lambda: self.decision is not None, timeout=timedelta(seconds=question.need.expires_s + ANSWER_SLACK_S)
             )
         except TimeoutError:
             return False, "nobody answered in time, which is a no"
-        result = self.decision.result if self.decision else None
-        if result is None or result.covers.get(question.waiter.incident) != question.waiter.plan_hash:
-            return False, "the yes was not to this list"
-        by = f" by {' and '.join(result.by)}" if result.by else ""
-        reason = f"{result.state}{by}{f': {result.reason}' if result.reason else ''}"
-        return result.state is ApprovalState.APPROVED, reason
+        decided = self.decision
+        return decided.result.answers(question.waiter, "list") if decided else (False, "nobody answered")
 
     async def _step(self, decided: bool | None = None, reason: str = "") -> float:
         self.n += 1

@@ -10,12 +10,12 @@ from temporalio.exceptions import ActivityError, ApplicationError
 with workflow.unsafe.imports_passed_through():
     from activities import signatures as sig
     from activities.signatures import CASE, CaseInput, Decided
-    from medevac.approvals.approval import ApprovalRequest, ApprovalState
+    from medevac.approvals.approval import ApprovalRequest
     from medevac.cases.case import CaseState, Saying
     from medevac.incident import Outcome, StepKey, StepResult
+    from workflows.messages import ANSWER_SLACK_S
 
 STEPS_IN_A_RUN = 1_000
-EXPIRY_SLACK_S = 60.0
 AGAIN_S = 30.0
 
 
@@ -127,14 +127,9 @@ class CaseWorkflow:
         if question is None:
             return None
         if self.decision is None:
-            late = workflow.now() > question.expires_at + timedelta(seconds=EXPIRY_SLACK_S)
+            late = workflow.now() > question.expires_at + timedelta(seconds=ANSWER_SLACK_S)
             return (False, "nobody answered in time, which is a no") if late else None
-        result = self.decision.result
-        if result.covers.get(question.waiter.incident) != question.waiter.plan_hash:
-            return False, "the yes was not to this letter"
-        by = f" by {' and '.join(result.by)}" if result.by else ""
-        reason = f"{result.state}{by}{f': {result.reason}' if result.reason else ''}"
-        return result.state is ApprovalState.APPROVED, reason
+        return self.decision.result.answers(question.waiter, "letter")
 
     async def _until_woken(self, seconds: float) -> None:
         try:

@@ -19,6 +19,10 @@ APPROVAL = "approval"
 CAMPAIGN = "campaign"
 
 
+ANSWER_SLACK_S = 60.0
+"""Past its expiry, an approval that still has not answered counts as expired."""
+
+
 def node_workflow_id(cluster: str, node: str) -> str:
     """The id is the lock and the dedupe key: one incident at a time for each node."""
     return f"node/{cluster}/{node}"
@@ -126,6 +130,7 @@ class NodeAnswer(Model):
 
 
 __all__ = [
+    "ANSWER_SLACK_S",
     "APPROVAL",
     "CAMPAIGN",
     "NODE",

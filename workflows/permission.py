@@ -13,14 +13,11 @@ from medevac.approvals.approval import ApprovalRequest, ApprovalResult, Approval
 from medevac.fleet.lease import LeaseRef, LeaseRequest
 from medevac.incident import State
 from medevac.policy.plan import ApprovalNeed, Plan
-from workflows.messages import approval_workflow_id
+from workflows.messages import ANSWER_SLACK_S, approval_workflow_id
 from workflows.run import IncidentRun
 from workflows.standing import Again, Standing
 from workflows.steps import Interrupted, Steps
 from workflows.telling import Telling
-
-APPROVAL_SLACK_S = 60.0
-"""Past its expiry, an approval that still has not answered counts as expired."""
 
 
 @dataclass(slots=True)
@@ -118,7 +115,7 @@ class Permission:
                 run.decisions[approval] = ApprovalResult.model_validate(asked.proof["result"])
             await self.telling.record()
             answered = await self.steps.until(
-                lambda: approval in run.decisions or self.standing.moved(), need.expires_s + APPROVAL_SLACK_S
+                lambda: approval in run.decisions or self.standing.moved(), need.expires_s + ANSWER_SLACK_S
             )
             run.waiting_for = ""
             if approval not in run.decisions:

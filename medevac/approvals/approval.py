@@ -76,6 +76,14 @@ class ApprovalResult(Model):
     covers: dict[str, str] = {}
     """Incident → plan hash that the decision covers."""
 
+    def answers(self, waiter: Waiter, asked: str) -> tuple[bool, str]:
+        """Whether it is a yes to what this waiter asked for, which `asked` names, and what was said, in words."""
+        if self.covers.get(waiter.incident) != waiter.plan_hash:
+            return False, f"the yes was not to this {asked}"
+        by = f" by {' and '.join(self.by)}" if self.by else ""
+        reason = f"{self.state}{by}{f': {self.reason}' if self.reason else ''}"
+        return self.state is ApprovalState.APPROVED, reason
+
 
 class ApprovalView(Model):
     """An approval as people see it (ledger row and workflow query)."""

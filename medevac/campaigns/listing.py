@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 
-from medevac.campaigns.spec import MAX_NODES, Act, Selector, Spec
+from medevac.campaigns.spec import MAX_NODES, Act, Spec
 from medevac.fleet.census import node_key
 from medevac.fleet.limits import Share
 from medevac.fleet.node import Node, Workload
@@ -95,7 +95,7 @@ def list_nodes(
         node = policy.place(found)
         if node.pool is not None:
             sizes[node.pool] += 1
-        if not _selected(spec.selector, node):
+        if not spec.selector.takes(node):
             continue
         key = node_key(node.cluster, node.name)
         why = _why_not(spec, node, policy, in_incident.get(key), key in can_check, around.get(key, Surroundings()))
@@ -119,10 +119,6 @@ def list_nodes(
         at_once=at_once,
         estimate_s=_estimate(spec, policy, len(ordered), at_once),
     )
-
-
-def _selected(selector: Selector, node: Node) -> bool:
-    return selector.takes(node)
 
 
 def _why_not(

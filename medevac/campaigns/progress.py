@@ -149,8 +149,13 @@ def step(
     nodes: Sequence[NodeProgress],
     beside: Beside,
     now: datetime,
+    *,
+    holds: bool = False,
 ) -> Step:
-    """`nodes` in the plan's order. A paused or halted campaign begins nothing; only a person lets it go on."""
+    """`nodes` in the plan's order. A paused or halted campaign begins nothing; only a person lets it go on.
+
+    `holds`: what was done lasts until a person ends the campaign, so that it never ends by itself.
+    """
     if not state.begins:
         return Step(state=state, passed=passed, why="")
     staged = passed < len(care.stages)
@@ -163,10 +168,13 @@ def step(
         if left_s > 0:
             why = f"{seen.done} of {len(nodes)} done; watched for {left_s / 60:.0f} min more"
             return Step(state=CampaignState.SOAKING, passed=passed, why=why, look_again_s=min(left_s, care.look))
+        if not seen.waiting and holds:
+            why = "drained and held; `medevac campaign end` has them checked and returned"
+            return Step(state=CampaignState.SOAKING, passed=len(care.stages), why=why, look_again_s=care.look)
         if not seen.waiting:
             why = f"{seen.done} done, {seen.failed} failed, {seen.skipped} skipped"
             return Step(state=CampaignState.ENDED, passed=len(care.stages), why=why)
-        return step(care, at_once, state, passed + 1, nodes, beside, now)
+        return step(care, at_once, state, passed + 1, nodes, beside, now, holds=holds)
     room = max(0, min(at_once - seen.sent, cap - seen.begun))
     send = tuple(islice((one.key for one in nodes if one.state is NodeState.WAITING), room))
     stage = f"stage {passed + 1} of {len(care.stages)}" if staged else "the stages are behind"

@@ -131,9 +131,7 @@ async def _planned(wish: Wish, served: Services, person: Principal) -> CampaignP
     try:
         spec = wish.spec(person)
         return await served.threads.run(campaign_desk.plan, spec, served.registry, served.stores, served.now())
-    except Nothing as error:
-        raise Problem(422, str(error)) from None
-    except NotConfigured as error:
+    except (Nothing, NotConfigured) as error:
         raise Problem(422, str(error)) from None
     except ValueError as error:
         raise Problem(422, str(error)[:500]) from None
