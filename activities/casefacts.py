@@ -72,10 +72,9 @@ class CaseFacts:
             return None
 
     def known(self, node: Node) -> Known:
+        """The inventory's serial is in it: every node that the registry's clusters give is joined with it."""
         machine = node.machine
-        record = self._registry.inventory.join(node).record
-        serial = machine.serial or (record.serial if record else "") or None
-        return Known(machine_id=machine.id, serial=serial, boot_id=machine.boot_id)
+        return Known(machine_id=machine.id, serial=machine.serial or None, boot_id=machine.boot_id)
 
     def note(self, subject: Subject, text: str, at: datetime) -> None:
         """Into the ledger, as what was done to the node."""

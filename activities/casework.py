@@ -159,8 +159,9 @@ class CaseActivities:
                 why = redact(str(error), 300)
                 return self._change(case.id, lambda c: course.troubled(c, why, self._clock()))
         else:
-            case = self._change(case.id, lambda c: self._go_on(c, policy, can_comment=False))
-            case = self._change(case.id, lambda c: c.model_copy(update={"comments": ()}))
+            case = self._change(
+                case.id, lambda c: self._go_on(c, policy, can_comment=False).model_copy(update={"comments": ()})
+            )
         if case.state is CaseState.CLOSING and not case.comments:
             case = self._close(case, tickets)
         return case
@@ -202,7 +203,7 @@ class CaseActivities:
             return None
         node = self._facts.node(view.cluster, view.node)
         now = self._facts.known(node) if node else None
-        return machines.Seen(incident_state=view.state, end=view.end, exists=node is not None, now=now)
+        return machines.Seen(incident_state=view.state, end=view.end, now=now)
 
     def _remember(self, before: Case, after: Case, seen: dict[str, machines.Seen | None]) -> None:
         """Serials that have left, so that one which comes back is known again."""

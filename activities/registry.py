@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar
 
+from pydantic import ValidationError
+
 from activities.evidence_store import EvidenceStore
 from activities.ports import Chat, CheckResult, Checks, Cluster, Pager, Provider, TakesInventory, Tickets
 from medevac.faults.classes import Covers
@@ -17,6 +19,11 @@ T = TypeVar("T")
 
 class ConfigurationError(ValueError):
     """The parts don't make an installation; the message says which, and what to change."""
+
+
+def complaints(error: ValidationError) -> str:
+    """What is wrong with options, without what stands in them: it may be a secret in the wrong place."""
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False))
 
 
 class NotConfigured(LookupError):

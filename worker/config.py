@@ -13,6 +13,7 @@ from typing import Annotated, Self
 from pydantic import Field, IPvAnyNetwork, JsonValue, StringConstraints, model_validator
 
 from activities.evidence_store import EvidenceOptions
+from activities.secret import Secret
 from medevac.fleet.scorecard import Penalties, Price
 from medevac.model import Model
 from worker.yaml_model import YamlError, load_yaml_model
@@ -41,19 +42,6 @@ class Cluster(Part):
 class Provider(Part):
     tickets: str = ""
     """Name of the ticket system for this provider's machines; may be left out when there is only one."""
-
-
-class Secret(Model):
-    """Where a shared secret is found: a file (mounted) or an environment variable."""
-
-    file: Path | None = None
-    env: str | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if (self.file is None) == (self.env is None):
-            raise ValueError("give exactly one of `file` and `env`")
-        return self
 
 
 class Token(Model):

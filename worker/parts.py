@@ -13,10 +13,12 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from activities.evidence_store import EvidenceStore, open_store
 from activities.inventory_file import read_inventory
 from activities.ports import Checks, Tickets
-from activities.registry import ConfigurationError, Registry
+from activities.registry import ConfigurationError, Registry, complaints
 from medevac.fleet.inventory import Inventory, InventoryError
 from simulation.build import Parts as Simulation
 from simulation.build import parts as simulated_parts
@@ -123,6 +125,11 @@ def _made(group: str, part: configured.Part) -> Any:
         return factory(part.name, dict(part.options))
     except ConfigurationError:
         raise
+    except ValidationError as error:
+        # The error itself repeats what was given, which may be a secret in the wrong place.
+        raise ConfigurationError(
+            f"{group} {part.name} ({part.kind}) cannot be made: {complaints(error)}; see its options"
+        ) from None
     except Exception as error:
         raise ConfigurationError(
             f"{group} {part.name} ({part.kind}) cannot be made: {type(error).__name__}: {error}; see its options"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
 from activities.registry import ConfigurationError
+from activities.secret import Secret
 from medevac.faults.classes import FaultClass
 from medevac.model import Model
 from medevac.telling.facts import Links
@@ -19,17 +19,8 @@ ChannelId = Annotated[str, StringConstraints(pattern=r"^[CGD][A-Z0-9]{2,30}$")]
 LEAST = 16
 
 
-class Kept(Model):
-    """A secret by reference."""
-
-    file: Path | None = None
-    env: str | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if (self.file is None) == (self.env is None):
-            raise ValueError("give exactly one of `file` and `env`")
-        return self
+class Kept(Secret):
+    """Read where Slack is configured: one that is missing ends the start, not the first message."""
 
     def read(self, what: str) -> str:
         """Raises `ConfigurationError`, which names the reference and never the value."""

@@ -20,7 +20,7 @@ from activities.kubernetes.options import JobOptions, Options
 from activities.kubernetes.programs import program
 from activities.kubernetes.skus import Sku, sku_of
 from activities.ports import CheckResult
-from activities.registry import ConfigurationError
+from activities.registry import ConfigurationError, complaints
 from medevac.faults import catalogue
 from medevac.faults.classes import Covers, FaultClass
 from medevac.fleet.node import Node
@@ -225,7 +225,7 @@ def make(name: str, options: dict[str, Any]) -> KubernetesChecks:
     try:
         read = ChecksOptions.model_validate(options)
     except ValidationError as error:
-        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        said = complaints(error)
         raise ConfigurationError(f"checks {name} (kubernetes): {said}; see docs/kubernetes.md") from None
     if bool(read.command) != bool(read.covers):
         raise ConfigurationError(

@@ -34,7 +34,7 @@ from activities.kubernetes.remediators import Remediators
 from activities.kubernetes.telling import Tellings
 from activities.kubernetes.watching import NodeWatch
 from activities.ports import Eviction, MachineState, Mark, NotSent, Pod, Requeued, Told, Unclear, Verb
-from activities.registry import ConfigurationError
+from activities.registry import ConfigurationError, complaints
 from medevac.fleet.node import Capability, Node, Workload
 from medevac.fleet.remediator import Remediator
 from medevac.incident import StepKey
@@ -216,7 +216,7 @@ def make(name: str, options: dict[str, Any]) -> KubernetesCluster:
     try:
         read = Options.model_validate(options)
     except ValidationError as error:
-        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        said = complaints(error)
         raise ConfigurationError(f"cluster {name} (kubernetes): {said}; see docs/kubernetes.md") from None
     try:
         return KubernetesCluster(name, read)

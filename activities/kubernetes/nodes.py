@@ -173,15 +173,16 @@ def _gpus(thing: Object, options: Options) -> int:
 def _machine(thing: Object, options: Options) -> Machine:
     spec, info = thing.get("spec") or {}, (thing.get("status") or {}).get("nodeInfo") or {}
     tags = labels(thing)
-    scheme, _, path = str(spec.get("providerID") or "").partition("://")
+    provider_id = str(spec.get("providerID") or "")
+    scheme, _, path = provider_id.partition("://")
     provider = options.providers.get(scheme, scheme) if path else options.provider
-    machine_id = _machine_id(scheme, path) or info.get("systemUUID") or metadata(thing).get("uid") or ""
+    id = machine_id(provider_id) or info.get("systemUUID") or metadata(thing).get("uid") or ""
     metal = (
         not path or scheme in ("metal3", "baremetal") or METAL.search(tags.get("node.kubernetes.io/instance-type", ""))
     )
     return Machine(
         provider=provider,
-        id=machine_id,
+        id=id,
         boot_id=info.get("bootID") or None,
         installation=info.get("machineID") or None,
         virtual=not metal,
@@ -189,8 +190,9 @@ def _machine(thing: Object, options: Options) -> Machine:
     )
 
 
-def _machine_id(scheme: str, path: str) -> str:
+def machine_id(provider_id: str) -> str:
     """As the provider's own API calls it: of AWS only the instance id, of the others all that follows the scheme."""
+    scheme, _, path = provider_id.partition("://")
     path = path.strip("/")
     return path.rsplit("/", 1)[-1] if scheme == "aws" else path
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from activities.failures import redact
 from activities.ports import NotAllowed, NotSent, Unclear
-from activities.tickets.options import Secret
+from activities.secret import Secret
 from medevac.model import Model
 
 THROTTLED_S = 30.0

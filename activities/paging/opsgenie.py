@@ -9,7 +9,7 @@ from pydantic import Field
 
 from activities.paging.http import PagerOptions, client, secret_of, send
 from activities.ports import Page
-from activities.tickets.options import Secret
+from activities.secret import Secret
 
 MAX_MESSAGE = 130
 MAX_TEXT = 15_000

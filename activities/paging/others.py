@@ -10,7 +10,7 @@ from typing import Any
 from activities.paging.http import PagerOptions, secret_of
 from activities.ports import Page, Unclear
 from activities.registry import ConfigurationError
-from activities.tickets.options import Secret
+from activities.secret import Secret
 
 
 class Options(PagerOptions):

@@ -11,7 +11,7 @@ from activities.ports import NotAllowed, NotSent, Said, Thread, TicketRef, Uncle
 from activities.providers.aws.access import OWN, Access, Place
 from activities.providers.aws.options import Account, Url
 from activities.providers.aws.options import Options as AwsOptions
-from activities.tickets.options import TicketOptions
+from activities.tickets.options import TicketOptions, mark
 
 NO_PLAN = "SubscriptionRequiredException"
 OURS = "medevac"
@@ -120,10 +120,6 @@ class AwsSupportTickets:
         shown = str(case.get("displayId") or "")
         url = f"https://console.aws.amazon.com/support/home#/case/?displayId={shown}" if shown else ""
         return TicketRef(system=self.name, id=str(case["caseId"]), url=url)
-
-
-def mark(key: str) -> str:
-    return f"[{key}]"
 
 
 def _said(one: dict[str, Any]) -> Said:

@@ -17,7 +17,8 @@ from pydantic import Field
 
 from activities.failures import redact
 from activities.ports import NotAllowed, NotSent, Said, Thread, TicketRef, Unclear, Unreadable
-from activities.tickets.options import Secret, TicketOptions
+from activities.secret import Secret
+from activities.tickets.options import TicketOptions, short
 
 PROPERTY = "medevac"
 THROTTLED_S = 30.0
@@ -126,7 +127,7 @@ class JiraTickets:
         try:
             answer = self._call(method, path, **given)
         except httpx.HTTPError as error:
-            raise Unreadable(f"{self.name}: {_short(error)}") from None
+            raise Unreadable(f"{self.name}: {short(error)}") from None
         if answer.status_code == 404 and missing_ok:
             return {}
         if answer.status_code in DENIED:
@@ -143,9 +144,9 @@ class JiraTickets:
         except NotAllowed as error:
             raise NotSent(f"{self.name}: {error}", final=True) from None
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise NotSent(f"{self.name}: {_short(error)}") from None
+            raise NotSent(f"{self.name}: {short(error)}") from None
         except httpx.HTTPError as error:
-            raise Unclear(f"{self.name}: {_short(error)}") from None
+            raise Unclear(f"{self.name}: {short(error)}") from None
         status = answer.status_code
         if status < 300:
             try:
@@ -208,10 +209,6 @@ def _wish(answer: httpx.Response) -> float | None:
         return max(0.0, float(answer.headers.get("retry-after", "")))
     except ValueError:
         return None
-
-
-def _short(error: Exception) -> str:
-    return redact(f"{type(error).__name__}: {error}".rstrip(": "), 200)
 
 
 def make(name: str, options: dict[str, Any]) -> JiraTickets:

@@ -21,8 +21,9 @@ from pydantic import Field, StringConstraints, model_validator
 
 from activities.failures import redact
 from activities.ports import NotAllowed, NotSent, Thread, TicketRef, Unclear, Unreadable
+from activities.secret import Secret
 from activities.tickets import mail_text
-from activities.tickets.options import Secret, TicketOptions
+from activities.tickets.options import TicketOptions, mark, short
 from medevac.model import Model
 
 T = TypeVar("T")
@@ -147,7 +148,7 @@ class MailTickets:
                 except smtplib.SMTPDataError as error:
                     code, said = error.smtp_code, error.smtp_error  # type: ignore[assignment]
                 except (OSError, smtplib.SMTPException) as error:
-                    raise Unclear(f"{self.name}: no answer to the letter: {_short(error)}") from None
+                    raise Unclear(f"{self.name}: no answer to the letter: {short(error)}") from None
                 self._judge(code, said)
         finally:
             smtp.close()
@@ -172,9 +173,9 @@ class MailTickets:
             connected, smtp = smtp, None
             return connected
         except (smtplib.SMTPAuthenticationError, smtplib.SMTPNotSupportedError, NotAllowed, ssl.SSLError) as error:
-            raise NotSent(f"{self.name}: {server.host} doesn't let us in: {_short(error)}", final=True) from None
+            raise NotSent(f"{self.name}: {server.host} doesn't let us in: {short(error)}", final=True) from None
         except (OSError, smtplib.SMTPException) as error:
-            raise NotSent(f"{self.name}: {server.host}: {_short(error)}") from None
+            raise NotSent(f"{self.name}: {server.host}: {short(error)}") from None
         finally:
             if smtp is not None:
                 smtp.close()
@@ -183,7 +184,7 @@ class MailTickets:
         try:
             code, said = command()
         except (OSError, smtplib.SMTPException) as error:
-            raise NotSent(f"{self.name}: {_short(error)}") from None
+            raise NotSent(f"{self.name}: {short(error)}") from None
         self._judge(code, said)
 
     def _judge(self, code: int, said: bytes) -> None:
@@ -209,7 +210,7 @@ class MailTickets:
             else:
                 imap = imaplib.IMAP4(server.host, server.port or 143, timeout=timeout)
         except (OSError, imaplib.IMAP4.error) as error:
-            raise Unreadable(f"{self.name}: {server.host}: {_short(error)}") from None
+            raise Unreadable(f"{self.name}: {server.host}: {short(error)}") from None
         try:
             if server.security == "starttls":
                 imap.starttls(ssl.create_default_context())
@@ -220,7 +221,7 @@ class MailTickets:
                 raise NotAllowed(f"{self.name}: {server.host} has no mailbox {self._options.mailbox} for {server.user}")
             yield imap
         except (OSError, imaplib.IMAP4.error) as error:
-            raise Unreadable(f"{self.name}: {server.host}: {_short(error)}") from None
+            raise Unreadable(f"{self.name}: {server.host}: {short(error)}") from None
         finally:
             with suppress(Exception):
                 imap.logout()
@@ -231,7 +232,7 @@ class MailTickets:
         except imaplib.IMAP4.abort:
             raise
         except imaplib.IMAP4.error as error:
-            raise NotAllowed(f"{self.name}: {server.host} doesn't let {server.user} in: {_short(error)}") from None
+            raise NotAllowed(f"{self.name}: {server.host} doesn't let {server.user} in: {short(error)}") from None
 
     def _search(self, imap: imaplib.IMAP4, *criteria: str) -> list[str]:
         status, found = imap.uid("SEARCH", *criteria)
@@ -263,10 +264,6 @@ def suppress_disconnect(smtp: smtplib.SMTP) -> Iterator[None]:
         smtp.quit()
 
 
-def mark(key: str) -> str:
-    return f"[{key}]"
-
-
 def _here(host: str) -> bool:
     if host == "localhost":
         return True
@@ -274,10 +271,6 @@ def _here(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _short(error: Exception) -> str:
-    return redact(f"{type(error).__name__}: {error}".rstrip(": "), 200)
 
 
 def make(name: str, options: dict[str, Any]) -> MailTickets:

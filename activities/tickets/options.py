@@ -1,42 +1,12 @@
-"""What every ticket system's options have, and where its secrets are found."""
+"""What every ticket system's options have, and what their adapters share."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import Self
+from pydantic import Field
 
-from pydantic import Field, model_validator
-
-from activities.ports import NotAllowed
+from activities.failures import redact
 from medevac.cases.letter import SHARED, Share
 from medevac.model import Model
-
-
-class Secret(Model):
-    """Where a secret is found: a file (mounted) or an environment variable. Read at each use, so it may be changed."""
-
-    file: Path | None = None
-    env: str | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if (self.file is None) == (self.env is None):
-            raise ValueError("give exactly one of `file` and `env`")
-        return self
-
-    def value(self) -> str:
-        """Raises `NotAllowed`, which names the reference, never the value."""
-        if self.file is not None:
-            try:
-                found, where = self.file.expanduser().read_text(encoding="utf-8").strip(), str(self.file)
-            except (OSError, UnicodeDecodeError) as error:
-                raise NotAllowed(f"its secret can't be read from {self.file}: {type(error).__name__}") from None
-        else:
-            found, where = os.environ.get(self.env or "", "").strip(), f"the variable {self.env}"
-        if not found:
-            raise NotAllowed(f"its secret in {where} is empty or not set")
-        return found
 
 
 class TicketOptions(Model):
@@ -44,3 +14,13 @@ class TicketOptions(Model):
     """What may leave the company in tickets of this system; everything else stays here."""
     timeout_s: float = Field(default=10.0, gt=0, le=30)
     """Of one call."""
+
+
+def mark(key: str) -> str:
+    """As a case's key stands in its ticket's subject, to be found again by it."""
+    return f"[{key}]"
+
+
+def short(error: Exception) -> str:
+    """One line, without what looks like a secret."""
+    return redact(f"{type(error).__name__}: {error}".rstrip(": "), 200)

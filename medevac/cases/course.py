@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pydantic import Field
 
 from medevac.cases.case import MOST_HEARD, Case, CaseState, Heard, Subject, Ticket
+from medevac.cases.replies import Proposal
 from medevac.model import Model
 
 TROUBLE_IS_TOLD = timedelta(hours=1)
@@ -103,7 +104,7 @@ def hear(case: Case, replies: Iterable[Heard], now: datetime) -> Case:
         if reply.id in known:
             continue
         known.add(reply.id)
-        automatic = reply.proposal == "nothing"
+        automatic = reply.proposal is Proposal.NOTHING
         case = case.model_copy(
             update={
                 "heard": (*case.heard, reply)[-MOST_HEARD:],
@@ -112,7 +113,8 @@ def hear(case: Case, replies: Iterable[Heard], now: datetime) -> Case:
             }
         )
         if not automatic:
-            case = case.saying(f"{case.id}: {told(case, reply)}", page=reply.proposal.value in ("answer", "refused"))
+            asks = reply.proposal in (Proposal.ANSWER, Proposal.REFUSED)
+            case = case.saying(f"{case.id}: {told(case, reply)}", page=asks)
     return case
 
 
@@ -120,11 +122,11 @@ def told(case: Case, reply: Heard) -> str:
     """What a person is shown of a reply: what it seems to say, its words, and what can be done."""
     nodes = ", ".join(dict.fromkeys(subject.node for subject in case.subjects))
     what = {
-        "replaced": f"seems to say that it was replaced; look at {nodes}, then `medevac confirm`",
-        "repaired": f"seems to say that it works again; look at {nodes}, then `medevac confirm`",
-        "answer": f"asks something; answer with `medevac case comment {case.id}`",
-        "refused": "seems to refuse; a person must go on with it",
-    }.get(reply.proposal.value, "has written; a person must read it")
+        Proposal.REPLACED: f"seems to say that it was replaced; look at {nodes}, then `medevac confirm`",
+        Proposal.REPAIRED: f"seems to say that it works again; look at {nodes}, then `medevac confirm`",
+        Proposal.ANSWER: f"asks something; answer with `medevac case comment {case.id}`",
+        Proposal.REFUSED: "seems to refuse; a person must go on with it",
+    }.get(reply.proposal, "has written; a person must read it")
     return f"{reply.author or case.provider} {what}: “{reply.quote}”"
 
 

@@ -21,7 +21,6 @@ class Seen(Model):
 
     incident_state: State | None = None
     end: End | None = None
-    exists: bool = True
     now: Known | None = None
     """None where the node can't be read, or is gone."""
 

@@ -151,12 +151,8 @@ def own_words(text: str, ours: str = "") -> str:
 
 
 def _denies(sentence: str) -> bool:
-    return bool(
-        (_UNSURE.search(sentence) or _FOREIGN_DENIAL.search(sentence))
-        and re.search(
-            r"replac|swap|exchang|repair|fix|resolv|done|ausgetauscht|remplac|reemplaz|yet|still|noch", sentence, re.I
-        )
-    )
+    denied = _UNSURE.search(sentence) or _FOREIGN_DENIAL.search(sentence)
+    return bool(denied and _ABOUT_IT.search(sentence))
 
 
 def _plain(line: str) -> str:

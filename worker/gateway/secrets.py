@@ -9,7 +9,8 @@ import hmac
 import os
 from pathlib import Path
 
-from worker.config import Secret, Token
+from activities.secret import Secret
+from worker.config import Token
 
 LEAST_SECRET = 16
 """Characters. Shorter ones can be guessed, and are refused at start."""

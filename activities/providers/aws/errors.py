@@ -24,7 +24,6 @@ NO_CAPACITY = frozenset({
     "MaxSpotInstanceCountExceeded", "InsufficientCapacityOnOutpost",
 })  # fmt: skip
 SOON = frozenset({"ScalingActivityInProgress", "ResourceContention", "ResourceInUse", "ResourceInUseException"})
-UNKNOWN_INSTANCE = frozenset({"InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed"})
 DRY_RUN = "DryRunOperation"
 THROTTLED_S = 5.0
 

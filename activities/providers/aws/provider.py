@@ -18,7 +18,7 @@ from activities.providers.aws.instances import GROUP_TAG, KARPENTER_TAG, NODE_GR
 from activities.providers.aws.node_groups import NodeGroups
 from activities.providers.aws.options import Options
 from activities.providers.aws.planned import Planned
-from activities.registry import ConfigurationError
+from activities.registry import ConfigurationError, complaints
 from medevac.fleet.node import Capability, Machine, Node
 
 FRESH_S = 2.0
@@ -298,5 +298,5 @@ def make(name: str, options: dict[str, Any]) -> AwsProvider:
     try:
         return AwsProvider(name, Options.model_validate(options))
     except ValidationError as error:
-        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise ConfigurationError(f"provider {name}: {said}") from error
+        said = complaints(error)
+        raise ConfigurationError(f"provider {name}: {said}") from None

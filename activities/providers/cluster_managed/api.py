@@ -10,6 +10,7 @@ from activities.kubernetes.nodes import conditions, metadata
 from activities.kubernetes.options import Options
 from activities.kubernetes.recent import Recent
 from activities.ports import NotAllowed, NotSent
+from medevac.fleet.node import Node
 
 INCIDENT = "medevac.dev/incident"
 """Annotation of what was made for an incident."""
@@ -107,13 +108,7 @@ def is_true(thing: Object, condition: str) -> bool:
     return conditions(thing).get(condition, {}).get("status") == "True"
 
 
-def machine_id(provider_id: str) -> str:
-    """As nodes are read: of AWS the instance id, of the others all that follows the scheme."""
-    scheme, _, path = provider_id.partition("://")
-    path = path.strip("/")
-    return path.rsplit("/", 1)[-1] if scheme == "aws" else path
-
-
-def token(*parts: str) -> str:
-    """The same for the same parts, and fit for a name."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+def name_of(node: Node, tag: str) -> str:
+    """Of what is asked for: the same for the same incident and machine, and fit for a name."""
+    digest = hashlib.sha256("\0".join((tag, node.machine.id)).encode()).hexdigest()
+    return f"medevac-{digest[:16]}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from activities.kubernetes.client import Object
-from activities.kubernetes.nodes import controller, metadata, notes
+from activities.kubernetes.nodes import controller, machine_id, metadata, notes
 from activities.ports import MachineState, NotAllowed, NotSent, Verb
-from activities.providers.cluster_managed.api import Api, ending, machine_id
+from activities.providers.cluster_managed.api import Api, ending
 from medevac.fleet.node import Capability, Node
 
 GROUP = "cluster.x-k8s.io"

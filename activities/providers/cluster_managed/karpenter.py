@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from activities.kubernetes.client import Object, url
-from activities.kubernetes.nodes import labels, metadata, notes
+from activities.kubernetes.nodes import labels, machine_id, metadata, notes
 from activities.ports import MachineState, NotAllowed, NotSent, Verb
-from activities.providers.cluster_managed.api import INCIDENT, Api, ending, is_true, machine_id, token
+from activities.providers.cluster_managed.api import INCIDENT, Api, ending, is_true, name_of
 from medevac.fleet.node import Capability, Node
 
 GROUP = "karpenter.sh"
@@ -94,7 +94,7 @@ class Karpenter:
             raise NotAllowed(f"no NodeClaim here has {node.machine.id}, though its node is there")
 
     def _successor(self, node: Node, tag: str) -> Object | None:
-        return self._api.get(self._path(_name(node, tag))) if tag else None
+        return self._api.get(self._path(name_of(node, tag))) if tag else None
 
     def _like(self, old: Object, node: Node, tag: str) -> Object:
         pool_name = labels(old).get(POOL, "")
@@ -114,7 +114,7 @@ class Karpenter:
             "apiVersion": old["apiVersion"],
             "kind": "NodeClaim",
             "metadata": {
-                "name": _name(node, tag),
+                "name": name_of(node, tag),
                 "labels": {**(given.get("labels") or {}), POOL: pool_name},
                 "annotations": {
                     **(given.get("annotations") or {}),
@@ -128,10 +128,6 @@ class Karpenter:
             },
             "spec": {**spec, "requirements": wanted, "resources": (old.get("spec") or {}).get("resources") or {}},
         }  # fmt: skip
-
-
-def _name(node: Node, tag: str) -> str:
-    return f"medevac-{token(tag, node.machine.id)}"
 
 
 def _is(key: str, value: str) -> dict[str, Any]:

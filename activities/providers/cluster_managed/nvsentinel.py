@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from activities.kubernetes.client import Object, url
-from activities.kubernetes.nodes import conditions, metadata
+from activities.kubernetes.nodes import conditions, machine_id, metadata
 from activities.ports import MachineState, NotAllowed, NotSent, Verb
-from activities.providers.cluster_managed.api import INCIDENT, Api, is_true, machine_id, token
+from activities.providers.cluster_managed.api import INCIDENT, Api, is_true, name_of
 from medevac.fleet.node import Capability, Node
 
 JANITOR = "janitor.dgxc.nvidia.com"
@@ -45,7 +45,7 @@ class NvSentinel:
             if verb is Verb.TERMINATE and self._asked(node, tag) is not None:
                 return "it was asked for before"
             raise NotSent(f"{node.name} isn't the node of {node.machine.id} any more", final=True)
-        name = {"name": _name(node, tag)} if verb is Verb.TERMINATE else {"generateName": f"{_name(node, tag)}-"}
+        name = {"name": name_of(node, tag)} if verb is Verb.TERMINATE else {"generateName": f"{name_of(node, tag)}-"}
         path = self._path(verb)
         group, version, plural = path.split("/")[2:5]
         kind, spec = self._order(verb, node)
@@ -82,7 +82,7 @@ class NvSentinel:
     # -- parts -------------------------------------------------------------------------------------------------
 
     def _asked(self, node: Node, tag: str) -> Object | None:
-        return self._api.get(self._path(Verb.TERMINATE, _name(node, tag))) if tag else None
+        return self._api.get(self._path(Verb.TERMINATE, name_of(node, tag))) if tag else None
 
     def _node(self, node: Node) -> Object | None:
         """None also where another machine has its name."""
@@ -119,7 +119,3 @@ class External(NvSentinel):
 
     def _over(self, asked: Object) -> bool:
         return True
-
-
-def _name(node: Node, tag: str) -> str:
-    return f"medevac-{token(tag, node.machine.id)}"

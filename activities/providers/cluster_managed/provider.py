@@ -19,7 +19,7 @@ from activities.providers.cluster_managed.cluster_api import ClusterApi
 from activities.providers.cluster_managed.karpenter import Karpenter
 from activities.providers.cluster_managed.metal3 import Metal3
 from activities.providers.cluster_managed.nvsentinel import External, NvSentinel
-from activities.registry import ConfigurationError
+from activities.registry import ConfigurationError, complaints
 from medevac.fleet.node import Capability, Machine, Node
 from medevac.model import Model
 
@@ -208,8 +208,8 @@ def make(name: str, options: dict[str, Any]) -> ManagedProvider:
     try:
         return ManagedProvider(name, Options.model_validate(options))
     except ValidationError as error:
-        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise ConfigurationError(f"provider {name}: {said}") from error
+        said = complaints(error)
+        raise ConfigurationError(f"provider {name}: {said}") from None
     except ConfigurationError:
         raise
     except Exception as error:  # a kubeconfig that isn't there, or isn't one

@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from activities.means import NEEDS
 from activities.ports import MachineState, NotSent, Unreadable, Verb
 from activities.program import Program
-from activities.registry import ConfigurationError
+from activities.registry import ConfigurationError, complaints
 from medevac.fleet.node import Capability, Machine, Node
 from medevac.model import Model
 
@@ -189,5 +189,5 @@ def make(name: str, options: dict[str, Any]) -> CommandProvider:
     try:
         return CommandProvider(name, Options.model_validate(options))
     except ValidationError as error:
-        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False))
-        raise ConfigurationError(f"provider {name}: {said}") from error
+        said = complaints(error)
+        raise ConfigurationError(f"provider {name}: {said}") from None

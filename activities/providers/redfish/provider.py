@@ -17,7 +17,7 @@ from activities.ports import MachineState, NotAllowed, NotSent, Unclear, Unreada
 from activities.providers.redfish.board import Board, Seen
 from activities.providers.redfish.known import Known
 from activities.providers.redfish.options import Bmc, Options
-from activities.registry import ConfigurationError
+from activities.registry import ConfigurationError, complaints
 from medevac.fleet.node import Capability, Machine, Node
 
 POLL_S = 15.0
@@ -297,5 +297,5 @@ def make(name: str, options: dict[str, Any]) -> RedfishProvider:
     try:
         return RedfishProvider(name, Options.model_validate(options))
     except ValidationError as error:
-        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise ConfigurationError(f"provider {name}: {said}") from error
+        said = complaints(error)
+        raise ConfigurationError(f"provider {name}: {said}") from None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import pytest
 
 from activities.registry import ConfigurationError
 from medevac.policy.loading import load, preset
+from worker import parts
 from worker.children import environment, free_port
-from worker.config import ConfigError, load_config
+from worker.config import ConfigError, Part, load_config
 from worker.gateway.people import People, Right
 from worker.gateway.secrets import SecretError
 from worker.gateway.senders import AuthError, Senders
@@ -201,3 +203,22 @@ def test_a_taken_port_is_replaced_by_a_free_one() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         assert free_port(port) not in (0, port)
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "options"),
+    [
+        ("tickets", "jira", {"url": "https://jira.example.com", "project": "GPU", "token": "s3cr3t-typed-here"}),
+        ("pagers", "pagerduty", {"routing_key": "s3cr3t-typed-here"}),
+        ("chat", "slack", {"bot_token": "s3cr3t-typed-here"}),
+        ("providers", "command", {"programs": "s3cr3t-typed-here"}),
+    ],
+)
+def test_a_secret_that_was_typed_into_options_is_not_said_again(
+    group: str, kind: str, options: dict[str, object]
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parts._made(group, Part.model_validate({"name": "x", "kind": kind, "options": options}))
+    whole = "".join(traceback.format_exception(caught.value))
+    assert "s3cr3t" not in whole
+    assert "x" in str(caught.value)

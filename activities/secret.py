@@ -1,0 +1,38 @@
+"""A secret by reference. No secret stands in a configuration."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Self
+
+from pydantic import model_validator
+
+from activities.ports import NotAllowed
+from medevac.model import Model
+
+
+class Secret(Model):
+    """Where a secret is found: a file (mounted) or an environment variable. Read at each use, so it may be changed."""
+
+    file: Path | None = None
+    env: str | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.file is None) == (self.env is None):
+            raise ValueError("give exactly one of `file` and `env`")
+        return self
+
+    def value(self) -> str:
+        """Raises `NotAllowed`, which names the reference, never the value."""
+        if self.file is not None:
+            try:
+                found, where = self.file.expanduser().read_text(encoding="utf-8").strip(), str(self.file)
+            except (OSError, UnicodeDecodeError) as error:
+                raise NotAllowed(f"its secret can't be read from {self.file}: {type(error).__name__}") from None
+        else:
+            found, where = os.environ.get(self.env or "", "").strip(), f"the variable {self.env}"
+        if not found:
+            raise NotAllowed(f"its secret in {where} is empty or not set")
+        return found
