@@ -19,7 +19,7 @@ from activities.storage.campaigns import CampaignRow, Campaigns
 from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState, step
 from medevac.campaigns.spec import Act
 from medevac.events.event import HealthEvent, Kind, Statement
-from medevac.faults.classes import Covers, FaultClass
+from medevac.faults.classes import Covers, FaultClass, in_order
 from medevac.fleet.order import Order
 from medevac.incident import StepKey
 
@@ -144,7 +144,7 @@ class CampaignActivities:
                 changes[one.key] = {"state": NodeState.SKIPPED, "why": "it is gone"}
                 continue
             checks = self._registry.checks(one.cluster)
-            covers = tuple(cover for cover in Covers if cover in checks.covers(node))
+            covers = in_order(checks.covers(node))
             result = checks.run(node, covers, StepKey(incident=f"campaign-{row.id}", step=f"check-{one.node}"))
             if result is None:
                 continue

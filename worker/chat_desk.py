@@ -26,6 +26,7 @@ from worker import metrics
 from worker.chat_owners import Owners
 from worker.chat_storms import Storms
 from worker.facts import FactsTaker
+from worker.intake.leading import pause
 from worker.stores import Stores
 from worker.threads import Threads
 
@@ -107,10 +108,7 @@ class Mirror:
                 log.error("chat: the ledger cannot be read: %s", error)
             except Exception:
                 log.exception("chat: a pass failed")
-            try:
-                await asyncio.wait_for(stop.wait(), pause_s)
-            except TimeoutError:
-                continue
+            await pause(stop, pause_s)
 
     def once(self) -> float:
         """One pass; how long to wait until the next. Raises `Unreadable`."""

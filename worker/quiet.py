@@ -18,14 +18,15 @@ from activities.storage.seen import Heard
 from medevac.events.alertmanager import HEARTBEATS
 from medevac.events.event import HealthEvent, Kind, Statement
 from medevac.faults.catalogue import classify
+from medevac.faults.open_fault import MISSED
 from medevac.incident import StepKey
 from worker.config import Config
 
 FAULT = "monitor/quiet"
 OWN = "medevac"
 """Sender of these events: a silence that is told is no sign of life of the one that is silent."""
-MISSED = 2
-"""Intervals after which a level that isn't stated any more is unknown."""
+BEATS = HEARTBEATS - {"infoinhibitor"}
+"""Alerts that fire always; the other only fires where it holds something back."""
 LEARNED_FROM = timedelta(hours=6)
 LEAST_GAPS = 3
 SHORTEST = timedelta(seconds=30)
@@ -102,7 +103,7 @@ def expected(
     times: dict[Monitor, list[datetime]] = {}
     for one in beats:
         name = (one.fault or "").removeprefix("alert/")
-        if name.lower().replace("_", "") in HEARTBEATS - {"infoinhibitor"}:
+        if name.lower().replace("_", "") in BEATS:
             times.setdefault(Monitor(one.sender, one.cluster or "", name), []).append(one.at)
     for monitor, heard in times.items():
         if (every := rate(sorted(heard))) is not None:
@@ -125,7 +126,7 @@ class Quiet:
         Blocking. Raises `Unreadable`."""
         self._began = self._began or now
         told = {e.event.dedupe_key: e.event for e in self._ledger.last_of(FAULT, now - REMEMBERED)}
-        last = self._ledger.heard_last(self._configured, now - REMEMBERED)
+        last = self._heard_last(now)
         silent, news = [], []
         for monitor, (every, beat) in expected(self._configured, self._ledger.beats(now - LEARNED_FROM)).items():
             heard = beat or last.get(monitor.sender)
@@ -145,6 +146,15 @@ class Quiet:
                 monitor = Monitor(sender, "" if cluster == "*" else cluster, name)
                 silent.append(Silence(monitor, event.starts_at, timedelta(0)))
         return silent, news
+
+    def _heard_last(self, now: datetime) -> dict[str, datetime]:
+        """Looks far back only for those that are silent: who speaks is found among the newest."""
+        if not self._configured:
+            return {}
+        last = dict(self._ledger.heard_last(self._configured, now - MISSED * max(self._configured.values())))
+        if missing := self._configured.keys() - last.keys():
+            last |= self._ledger.heard_last(missing, now - REMEMBERED)
+        return last
 
     def note(self, silence: Silence, now: datetime) -> None:
         """Blocking. Raises `Unreadable`."""

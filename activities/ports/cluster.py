@@ -104,6 +104,11 @@ class Told:
     others: `objects` are all there are, listed for this reason."""
     objects: tuple[Mapping[str, Any], ...] = ()
 
+    @property
+    def listed(self) -> bool:
+        """`objects` are all there are."""
+        return self.how not in ("changed", "gone", "alive")
+
 
 class Watching(Protocol):
     def close(self) -> None:

@@ -33,9 +33,6 @@ class Dwells:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    def update(self, key: DwellKey, step: Step[T]) -> T:
-        return self.update_all([(key, step)])[0]
-
     def update_all(
         self, steps: Sequence[tuple[DwellKey, Step[T]]], holds: Callable[[list[T]], Iterable[Item]] = lambda _: ()
     ) -> list[T]:

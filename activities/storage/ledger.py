@@ -278,7 +278,7 @@ class Ledger:
             return seen.beats(connection, t, limit)
 
     def last_of(self, fault: str, t: datetime, limit: int = 1_000) -> list[SeenEvent]:
-        """The newest event of this code under each key."""
+        """The newest event of this code, about no machine, under each key."""
         with self._db.reading() as connection:
             return seen.last_of(connection, fault, t, limit)
 

@@ -16,10 +16,9 @@ cases = sa.Table(
     sa.Column("state", Words, nullable=False),
     sa.Column("opened_at", Moment, nullable=False),
     sa.Column("updated_at", Moment, nullable=False),
-    sa.Column("due_at", Moment),
     sa.Column("rev", sa.Integer, nullable=False),
     sa.Column("view", Json, nullable=False),
-    sa.Index(None, "state", "due_at"),
+    sa.Index(None, "state"),
     sa.Index(None, "system", "ticket"),
     sa.Index(None, "provider", "opened_at"),
 )

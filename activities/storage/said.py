@@ -1,4 +1,7 @@
-"""What was said last under each key and is held: by Temporal, or by the inbox. Shared by every process that hears."""
+"""What was said last under each key and is held: by Temporal, or by the inbox. Shared by every process that hears.
+
+And what each watcher has raised on a node (`raised.py`).
+"""
 
 from __future__ import annotations
 

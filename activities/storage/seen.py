@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -34,18 +34,13 @@ def write(connection: Connection, seen: Iterable[tuple[HealthEvent, str | None, 
 
 def since(connection: Connection, t: datetime, limit: int) -> list[SeenEvent]:
     query = sa.select(events).where(events.c.at >= t).order_by(events.c.at.desc(), events.c.id.desc()).limit(limit)
-    return [
-        SeenEvent(event=HealthEvent.model_validate(r.event), node=r.node, outcome=r.outcome, at=r.at)
-        for r in connection.execute(query)
-    ]
+    return [_seen(r) for r in connection.execute(query)]
 
 
 def of_node(connection: Connection, cluster: str, node: str, t: datetime, limit: int) -> list[SeenEvent]:
     query = sa.select(events).where(events.c.cluster == cluster, events.c.node == node, events.c.at >= t)
     found = connection.execute(query.order_by(events.c.at.desc(), events.c.id.desc()).limit(limit))
-    return [
-        SeenEvent(event=HealthEvent.model_validate(r.event), node=r.node, outcome=r.outcome, at=r.at) for r in found
-    ]
+    return [_seen(r) for r in found]
 
 
 class Heard(NamedTuple):
@@ -71,17 +66,23 @@ def beats(connection: Connection, t: datetime, limit: int) -> list[Heard]:
 
 
 def last_of(connection: Connection, fault: str, t: datetime, limit: int) -> list[SeenEvent]:
-    """The newest event of this code under each key."""
-    query = sa.select(events).where(events.c.fault == fault, events.c.at >= t)
+    """The newest event of this code, about no machine, under each key."""
+    # Of no cluster and no node: that is where the index finds them.
+    nowhere = sa.and_(events.c.cluster.is_(None), events.c.node.is_(None))
+    query = sa.select(events).where(nowhere, events.c.fault == fault, events.c.at >= t)
     found: dict[str, SeenEvent] = {}
     for r in connection.execute(query.order_by(events.c.at.desc(), events.c.id.desc()).limit(limit)):
-        event = HealthEvent.model_validate(r.event)
-        found.setdefault(event.dedupe_key, SeenEvent(event=event, node=r.node, outcome=r.outcome, at=r.at))
+        seen = _seen(r)
+        found.setdefault(seen.event.dedupe_key, seen)
     return list(found.values())
 
 
 def prune(connection: Connection, before: datetime) -> int:
     return connection.execute(sa.delete(events).where(events.c.at < before)).rowcount
+
+
+def _seen(row: sa.Row[Any]) -> SeenEvent:
+    return SeenEvent(event=HealthEvent.model_validate(row.event), node=row.node, outcome=row.outcome, at=row.at)
 
 
 def _row(event: HealthEvent, node: str | None, outcome: str) -> dict[str, object]:

@@ -278,7 +278,8 @@ said = sa.Table(
     sa.Column("at", Moment, nullable=False),
     sa.Index(None, "at"),
 )
-"""What each sender said last under each of its keys, and has been held of it; every gateway tells repeats by it."""
+"""What each sender said last under each of its keys, and has been held of it; every gateway tells repeats by it.
+And what each watcher has raised on a node (`raised.py`)."""
 
 dead_letters = sa.Table(
     "dead_letters",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 
 ADOPTED = "adopted/unknown"
@@ -61,3 +62,8 @@ class Covers(StrEnum):
     """Agents and drivers answer."""
     MAINTENANCE = "maintenance"
     """A planned event is over and the node is ready."""
+
+
+def in_order(covers: Collection[Covers]) -> tuple[Covers, ...]:
+    """Each once, in the order in which they are declared."""
+    return tuple(cover for cover in Covers if cover in covers)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from medevac.faults.classes import Covers, FaultClass
+from medevac.faults.classes import Covers, FaultClass, in_order
 from medevac.fleet.node import Capability, Node
 from medevac.policy.bounds import AGENT_RUNGS
 from medevac.policy.durations import words
@@ -220,7 +220,7 @@ class Climber:
     def needed(self) -> tuple[Covers, ...]:
         """What the check after the rung must cover: all of it, in one order."""
         wanted = {cover for judged in self.faults for cover in judged.covers}
-        return tuple(cover for cover in Covers if cover in wanted)
+        return in_order(wanted)
 
     # -- counting ----------------------------------------------------------------------------------------------
 

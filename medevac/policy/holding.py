@@ -26,16 +26,17 @@ class Held:
 
 def hold(here: Situation, plan: Plan) -> Plan:
     """`plan`, or what is left of it."""
-    no_mark = _held(here, Holds.MARK)
-    held = no_mark or _held(here, Holds.DESTRUCTIVE)
-    if held is None or here.place is None:
-        return plan
     destroys = plan.rung is not None and plan.rung.destructive
     disrupts = plan.action is Action.ACT and (destroys or plan.drain is not None)
-    mark = plan.mark and not plan.mark_after_approval and (no_mark is None or here.ours)
+    marks = plan.mark and not plan.mark_after_approval
+    if here.place is None or not (marks or disrupts):
+        return plan
+    no_mark = _held(here, Holds.MARK)
+    mark = marks and (no_mark is None or here.ours)
     if not disrupts:
-        return plan if mark == plan.mark or plan.mark_after_approval else plan.model_copy(update={"mark": mark})
-    if _goes_anyway(here, held.until):
+        return plan if mark else plan.model_copy(update={"mark": False})
+    held = no_mark or _held(here, Holds.DESTRUCTIVE)
+    if held is None or _goes_anyway(here, held.until):
         return plan
     left_s = (held.until - here.now).total_seconds()
     return here.make(

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from medevac.faults.catalogue import lookup
-from medevac.faults.classes import ADOPTED, Covers, FaultClass
+from medevac.faults.classes import ADOPTED, Covers, FaultClass, in_order
 from medevac.policy.acting import Act, begin, climber
 from medevac.policy.active import PolicyVersion
 from medevac.policy.climbing import Climb
@@ -95,7 +95,7 @@ class Planner:
         )
         if any(judged.code == ADOPTED for judged in here.judged):
             # A person has it until a person closes it. Whatever checks there are may say that it is well.
-            covers = tuple(cover for cover in Covers if cover in here.context.check_covers)
+            covers = in_order(here.context.check_covers)
             return here.make(Action.OBSERVE, reasons, faults=here.judged, covers=covers, quiet_s=LONG_S)
         return here.make(Action.RECORD if quiet else Action.OBSERVE, reasons, faults=here.judged)
 
@@ -144,7 +144,7 @@ class Planner:
         wanted = {cover for past in mine for cover in lookup(past.fault).covers}
         if not wanted and set(begun) == {Rung.WAIT}:
             wanted = {Covers.MAINTENANCE}
-        covers = tuple(cover for cover in Covers if cover in wanted)
+        covers = in_order(wanted)
         missing = [cover for cover in covers if cover not in context.check_covers]
         why = f"the fault went away after {begun[-1]} was begun: evidence, not proof"
         tried = begun[-VERIFY_TRIES:] == [Rung.WAIT] * VERIFY_TRIES

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from medevac.events.drill import A_DRILL
-from medevac.faults.classes import Covers, FaultClass
+from medevac.faults.classes import Covers, FaultClass, in_order
 from medevac.faults.faultset import FaultSet
 from medevac.fleet.node import Identity, Node, Workload
 from medevac.fleet.remediator import Remediator
@@ -202,7 +202,7 @@ class Situation:
             fields.setdefault("fault_class", about[0].verdict.fault_class)
             # Also where nothing is done: a person may mend it, and then a check decides.
             wanted = {cover for judged in about for cover in judged.covers}
-            fields.setdefault("covers", tuple(cover for cover in Covers if cover in wanted))
+            fields.setdefault("covers", in_order(wanted))
         return Plan(
             incident=context.incident,
             n=context.n,

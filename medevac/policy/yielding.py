@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from medevac.faults.classes import Covers, FaultClass
+from medevac.faults.classes import FaultClass, in_order
 from medevac.incident import Line
 from medevac.policy.plan import Action, Mode, Plan, Rung
 from medevac.policy.pools import Coexist
@@ -64,7 +64,7 @@ def cleared(here: Situation) -> Plan | None:
         why = f"the fault went away, and {here.node.foreign_cordon} still has the node"
         return here.make(Action.OBSERVE, (why,), mode=Mode.OBSERVE, faults=(), would=follows(here), quiet_s=LONG_S)
     why = f"the fault went away while {who} had the node in repair; a check decides"
-    covers = tuple(cover for cover in Covers if cover in here.context.check_covers)
+    covers = in_order(here.context.check_covers)
     return here.make(Action.ACT, (why,), faults=(), mark=here.ours, rung=Rung.WAIT, covers=covers, step_s=0.0)
 
 
@@ -93,7 +93,7 @@ def _judge(here: Situation, who: str, reasons: tuple[str, ...]) -> Plan:
     if not here.node.ready:
         return here.make(Action.WATCH, (f"{why}; it isn't ready yet", *reasons), mark=here.ours, watch_s=LOOK_S)
     about = here.work
-    covers = tuple(cover for cover in Covers if cover in {c for judged in about for c in judged.covers})
+    covers = in_order({c for judged in about for c in judged.covers})
     boots = {judged.fault.boot_id for judged in about if judged.verdict.fault_class.latched} - {None}
     not_ours = ""
     if here.context.failed:

@@ -123,8 +123,13 @@ def _bad(meanings: Mapping[str, Meaning | None]) -> Iterator[str]:
 def source_of(condition: str) -> str:
     """Whose condition it is: always the same, because only who raised a fault can take it back."""
     body = json.dumps({"kind": "Node", "status": {"conditions": [{"type": condition}]}}).encode()
+    return source_in(Payload(body))
+
+
+def source_in(payload: Payload) -> str:
+    """Whose shape it has; a plain node's where nobody else knows it."""
     try:
-        return detect(Payload(body)).SOURCE
+        return detect(payload).SOURCE
     except ParseError:
         return k8s_node.SOURCE
 

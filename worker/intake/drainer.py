@@ -25,6 +25,7 @@ from worker import metrics
 from worker.engine import Unavailable
 from worker.intake.held import UNKNOWN_EVERY, Held
 from worker.intake.inventory import Found, Inventory
+from worker.intake.looks import Question
 from worker.intake.part import Outcome, Part
 from worker.intake.pipeline import Intake, TooMuch
 from worker.intake.resolving import opens
@@ -186,8 +187,9 @@ class Drainer:
             part.cluster, part.node = where.cluster, where.node.name
             part.event = held.event.model_copy(update={"cluster": part.cluster})
         if part.lane not in is_open:
-            glance = await self._threads.run(self._stores.intake.glance, [(part.cluster, part.node)], [])
-            is_open[part.lane] = bool(glance.open)
+            node, nothing = (part.cluster, part.node), frozenset[str]()
+            glance = await self._intake.looks.look(Question(frozenset({node}), nothing, nothing, patient=False))
+            is_open[part.lane] = node in glance.open
         part.is_open, part.opens = is_open[part.lane], opens(part.event, policy)
         return part
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from activities.storage.said import Said
 from medevac.events.event import HealthEvent
 from medevac.model import digest
+from worker.intake.lanes import remember
 from worker.intake.part import Part
 
 SURE = timedelta(seconds=5)
@@ -22,7 +24,7 @@ may differ by as much."""
 
 def key_of(cluster: str, node: str, event: HealthEvent) -> str:
     """What the ledger files the sender's last word under."""
-    return _key(cluster, node, event, event.dedupe_key)
+    return _key(cluster, node, event.source, event.sender, event.dedupe_key)
 
 
 def keys_of(cluster: str, node: str, event: HealthEvent) -> tuple[str, ...]:
@@ -30,7 +32,7 @@ def keys_of(cluster: str, node: str, event: HealthEvent) -> tuple[str, ...]:
     own = key_of(cluster, node, event)
     if event.series is None or event.series == event.dedupe_key:
         return (own,)
-    return own, _key(cluster, node, event, event.series)
+    return own, _key(cluster, node, event.source, event.sender, event.series)
 
 
 def words_of(event: HealthEvent, *, idle: bool = False) -> str:
@@ -70,11 +72,7 @@ class Fold:
         return age < SURE or not part.opens or (since is not None and last.at + SURE >= since)
 
     def signalled(self, cluster: str, node: str, event: HealthEvent, at: float) -> None:
-        key = key_of(cluster, node, event)
-        self._last[key] = words_of(event), at
-        self._last.move_to_end(key)
-        while len(self._last) > self._size:
-            self._last.popitem(last=False)
+        remember(self._last, key_of(cluster, node, event), (words_of(event), at), self._size)
 
     def signalled_since(self, cluster: str, node: str, event: HealthEvent, began: float) -> bool:
         """True when this process has passed on just this after `began`, while the one asked about waited its turn."""
@@ -90,5 +88,7 @@ class Fold:
         self._last.pop(key_of(cluster, node, event), None)
 
 
-def _key(cluster: str, node: str, event: HealthEvent, name: str) -> str:
-    return digest([cluster, node, event.source, event.sender, name])
+@lru_cache(maxsize=50_000)
+def _key(cluster: str, node: str, source: str, sender: str, name: str) -> str:
+    """Asked for many times on one event's way."""
+    return digest([cluster, node, source, sender, name])

@@ -9,6 +9,7 @@ from activities.storage.inbox import Item
 from medevac.events.event import HealthEvent, Kind
 from medevac.faults.classes import FaultClass
 from medevac.model import Model, digest
+from worker.intake.lanes import remember
 
 UNKNOWN_FOR = timedelta(minutes=15)
 """How long an unknown node is tried against the inventory: it may be joining its cluster just now."""
@@ -60,10 +61,7 @@ class Codes:
         if code is None:
             return False
         last = self._last.get((lane, code))
-        self._last[lane, code] = now
-        self._last.move_to_end((lane, code))
-        while len(self._last) > self._size:
-            self._last.popitem(last=False)
+        remember(self._last, (lane, code), now, self._size)
         return last is None or now - last > NEW_AFTER
 
 

@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 AT_ONCE = 32
@@ -17,6 +18,16 @@ PER_S = 10.0
 waits in the inbox, where repeats of one statement become one."""
 
 Lane = str
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def remember(where: OrderedDict[K, V], key: K, value: V, size: int) -> None:
+    """As the newest; the oldest are forgotten beyond `size`."""
+    where[key] = value
+    where.move_to_end(key)
+    while len(where) > size:
+        where.popitem(last=False)
 
 
 def lane_of(cluster: str, node: str) -> Lane:
@@ -52,8 +63,5 @@ class Lanes:
         left, at = self._left.get(lane, (float(self._burst), now))
         left = min(float(self._burst), left + (now - at) * self._per_s)
         allowed = left >= 1
-        self._left[lane] = (left - 1 if allowed else left, now)
-        self._left.move_to_end(lane)
-        while len(self._left) > self._size:
-            self._left.popitem(last=False)
+        remember(self._left, lane, (left - 1 if allowed else left, now), self._size)
         return allowed

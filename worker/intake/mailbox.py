@@ -70,7 +70,7 @@ class Mailbox:
             for name in named:
                 self._gone(name)
             return
-        level = Level.CHANGE if told.how in ("changed", "alive") else Level.RELIST
+        level = Level.RELIST if told.listed else Level.CHANGE
         if level is not Level.CHANGE:
             for name in self._known - set(named):
                 self._gone(name)
@@ -84,18 +84,17 @@ class Mailbox:
         self._known.discard(name)
 
     def _put_events(self, told: Told) -> None:
-        listed = told.how not in ("changed", "gone", "alive")
         for thing in told.objects:
             uid = str((thing.get("metadata") or {}).get("uid") or "")
             if told.how != "gone":
                 # What was told as it happened stays so, however often it is found again.
                 before = self._events.get(uid)
-                news = EventNews(uid, thing, listed and not (before and before.thing and not before.listed))
+                news = EventNews(uid, thing, told.listed and not (before and before.thing and not before.listed))
             elif uid in self._events:
                 continue  # it expired before we came to say it
             else:
                 news = EventNews(uid, None, False)
-            while not listed and len(self._events) >= self._most_events and not self._closed:
+            while not told.listed and len(self._events) >= self._most_events and not self._closed:
                 self._room.wait()
             self._events[uid] = news
 

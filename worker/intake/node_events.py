@@ -16,9 +16,10 @@ from typing import Any
 from medevac.events import k8s_node
 from medevac.events.event import Kind
 from medevac.events.parsing import ParseError, Payload
-from medevac.events.registry import detect
 from medevac.events.values import instant
 from medevac.faults.expected import STALE_AFTER
+from worker.intake.conditions import source_in
+from worker.intake.lanes import remember
 
 Object = Mapping[str, Any]
 WORTH = (Kind.FAULT, Kind.LIFECYCLE)
@@ -60,8 +61,8 @@ class NodeEvents:
                 return None
             id = event.id
             if event.fault == "event/Rebooted" and event.subject:
-                _remember(self._rebooted, event.subject, happened(thing), self._size)
-        return None if self._last.get(uid) == id else News(uid, id, _source(payload), thing)
+                remember(self._rebooted, event.subject, happened(thing), self._size)
+        return None if self._last.get(uid) == id else News(uid, id, source_in(payload), thing)
 
     def is_old(self, news: News, heard: Collection[str], now: datetime) -> bool:
         """Of one that was listed."""
@@ -73,7 +74,7 @@ class NodeEvents:
         return news.id in heard or now - at > STALE_AFTER or at < rebooted
 
     def held(self, news: News) -> None:
-        _remember(self._last, news.uid, news.id, self._size)
+        remember(self._last, news.uid, news.id, self._size)
 
     def gone(self, uid: str) -> None:
         self._last.pop(uid, None)
@@ -88,17 +89,3 @@ def happened(thing: Object) -> datetime:
     )
     times = [at for at in map(instant, said) if at] or [at for at in (instant(meta.get("creationTimestamp")),) if at]
     return max(times, default=NEVER)
-
-
-def _source(payload: Payload) -> str:
-    try:
-        return detect(payload).SOURCE
-    except ParseError:
-        return k8s_node.SOURCE
-
-
-def _remember(where: OrderedDict[str, Any], key: str, value: object, size: int) -> None:
-    where[key] = value
-    where.move_to_end(key)
-    while len(where) > size:
-        where.popitem(last=False)

@@ -71,7 +71,7 @@ class Intake:
         self._clock = clock
         self.lanes = lanes or Lanes()
         self._resolver = Resolver(inventory, stores, clock)
-        self._looks = Looks(stores.intake, threads)
+        self.looks = Looks(stores.intake, threads)
         self._writer = Writer(stores.intake, threads)
         self._resting_until = 0.0
         self.on_held: Callable[[], None] = lambda: None
@@ -142,7 +142,7 @@ class Intake:
     async def _glance(self, question: Question, large: bool) -> Glance:
         if large:
             return await self._threads.run(self._stores.intake.glance, question.nodes, question.lanes, question.keys)
-        return await self._looks.look(question)
+        return await self.looks.look(question)
 
     # -- to Temporal -------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from worker.config import Poller, Sender, Target
 from worker.installation import open_installation
 from worker.intake.assembly import Loop, Parts, build, run_until_stopped
 from worker.intake.delivery import Deliveries, More, Refused, Speaker
-from worker.intake.leading import Lead
+from worker.intake.leading import Lead, pause
 from worker.settings import Settings
 from worker.stores import Stores
 
@@ -53,10 +53,7 @@ class GpudPoller:
                 began = asyncio.get_running_loop().time()
                 await self.once()
                 rest = self._poller.every_s - (asyncio.get_running_loop().time() - began)
-                try:
-                    await asyncio.wait_for(stop.wait(), max(0.1, rest))
-                except TimeoutError:
-                    continue
+                await pause(stop, max(0.1, rest))
         finally:
             await self._client.aclose()
 

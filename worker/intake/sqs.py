@@ -22,6 +22,7 @@ from worker.config import Queue
 from worker.installation import open_installation
 from worker.intake.assembly import build, run_until_stopped
 from worker.intake.delivery import Deliveries, Refused, Speaker, Why
+from worker.intake.leading import pause
 from worker.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -62,10 +63,7 @@ class SqsConsumer:
                 if type(error).__name__ != trouble:
                     log.error("queue %s can't be read: %s", self._queue.name, error)
                 trouble = type(error).__name__
-                try:
-                    await asyncio.wait_for(stop.wait(), TROUBLE_S)
-                except TimeoutError:
-                    continue
+                await pause(stop, TROUBLE_S)
 
     async def once(self) -> int:
         """One receive, and what it brought, to the end. Returns how many messages."""

@@ -93,7 +93,7 @@ class Watcher:
 
     def _told(self, box: Mailbox, told: Told) -> None:
         metrics.WATCH_HEARD.labels(self._config.name, told.kind).set_to_current_time()
-        if told.how not in ("changed", "gone", "alive"):
+        if told.listed:
             metrics.WATCH_LISTS.labels(self._config.name, told.kind, told.how).inc()
         if told.how != "alive":
             box.put(told)

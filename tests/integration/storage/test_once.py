@@ -176,16 +176,16 @@ def test_samples_at_once_are_judged_one_after_the_other(db: Database) -> None:
         n = (state or {"n": 0})["n"] + 1
         return {"n": n}, n
 
-    answers = race([lambda: dwells.update(GPU, count) for _ in range(12)])
+    answers = race([lambda: dwells.update_all([(GPU, count)])[0] for _ in range(12)])
     assert sorted(answers) == list(range(1, 13))
-    assert dwells.update(GPU._replace(entity="gpu:1"), count) == 1
+    assert dwells.update_all([(GPU._replace(entity="gpu:1"), count)])[0] == 1
 
 
 def test_a_dwell_that_is_over_leaves_no_state(db: Database) -> None:
     dwells = Dwells(db)
-    dwells.update(GPU, lambda _: ({"n": 1}, None))
-    dwells.update(GPU, lambda _: (None, None))
-    assert dwells.update(GPU, lambda state: (None, state)) is None
+    dwells.update_all([(GPU, lambda _: ({"n": 1}, None))])
+    dwells.update_all([(GPU, lambda _: (None, None))])
+    assert dwells.update_all([(GPU, lambda state: (None, state))])[0] is None
 
 
 # -- inbox -----------------------------------------------------------------------------------------------------

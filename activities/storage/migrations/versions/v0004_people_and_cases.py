@@ -76,13 +76,12 @@ def upgrade() -> None:
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("opened_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("due_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("rev", sa.Integer(), nullable=False),
         sa.Column("view", sa.JSON().with_variant(JSONB(), "postgresql"), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_cases")),
     )
     op.create_index(op.f("ix_cases_provider_opened_at"), "cases", ["provider", "opened_at"], unique=False)
-    op.create_index(op.f("ix_cases_state_due_at"), "cases", ["state", "due_at"], unique=False)
+    op.create_index(op.f("ix_cases_state"), "cases", ["state"], unique=False)
     op.create_index(op.f("ix_cases_system_ticket"), "cases", ["system", "ticket"], unique=False)
     op.create_table(
         "certificates",
@@ -128,7 +127,7 @@ def downgrade() -> None:
     op.drop_table("posts")
     op.drop_table("certificates")
     op.drop_index(op.f("ix_cases_system_ticket"), table_name="cases")
-    op.drop_index(op.f("ix_cases_state_due_at"), table_name="cases")
+    op.drop_index(op.f("ix_cases_state"), table_name="cases")
     op.drop_index(op.f("ix_cases_provider_opened_at"), table_name="cases")
     op.drop_table("cases")
     op.drop_index(op.f("ix_case_incidents_incident"), table_name="case_incidents")
