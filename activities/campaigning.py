@@ -74,7 +74,12 @@ class CampaignActivities:
         spec = row.plan.spec
         nodes = self._campaigns.nodes(row.id)
         order = Order(
-            campaign=row.id, approval=row.approval, rung=spec.act.rung, drain=spec.drain.value, image=spec.image
+            campaign=row.id,
+            approval=row.approval,
+            rung=spec.act.rung,
+            drain=spec.drain.value,
+            image=spec.image,
+            deadline_s=spec.care.deadline,
         )
         seen = self._world.see(row, nodes, order.code, now)
         if spec.act is Act.CHECK:

@@ -29,6 +29,7 @@ from activities.storage.ledger import Ledger
 from medevac.fleet.node import Identity, Machine, Node
 from medevac.fleet.scorecard import place_of
 from medevac.incident import Outcome, StepKey, StepResult
+from medevac.policy.plan import UNCLEAR
 
 T = TypeVar("T")
 
@@ -182,7 +183,7 @@ class MachineActivities:
                 except (Unreadable, ApplicationError) as error:
                     lacks = f"unreadable: {redact(str(error))}"
                 if self._clock() >= until:
-                    self._note_end(request.acted, "timed_out")
+                    self._note_end(request.acted, "timed_out" if intent.sent_at else UNCLEAR)
                     said = steps.release(provider, cluster, self._look, request, _stub(request.pre))
                     return self._end(Outcome.TIMED_OUT, f"no proof within {request.deadline_s:g} s: {lacks}{said}")
                 try:

@@ -7,19 +7,10 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from activities.ports import ActsOnNodes, MachineState, Provider, Verb
+from activities.ports import NEEDS, ActsOnNodes, MachineState, Provider, Verb
 from activities.registry import NotConfigured, Registry
 from medevac.fleet.node import Capability, Node
 from medevac.incident import StepKey
-
-NEEDS: dict[Verb, Capability] = {
-    Verb.RESTART_AGENT: Capability.RESTART_AGENT,
-    Verb.RESET_GPU: Capability.RESET_GPU,
-    Verb.REBOOT: Capability.REBOOT,
-    Verb.REINSTALL: Capability.REINSTALL,
-    Verb.REQUEST: Capability.REPLACE,
-    Verb.TERMINATE: Capability.TERMINATE,
-}
 
 
 @dataclass(frozen=True, slots=True)

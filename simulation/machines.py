@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from activities.ports import Mark, NotSent, Verb
-from medevac.fleet.node import Capability
+from activities.ports import NEEDS, Mark, NotSent, Verb
 from simulation import population, workloads
 from simulation.calling import Did
 from simulation.hazards import Behaviour, Effect
@@ -26,10 +25,6 @@ INCLUDES = {
 """A stronger remedy cures what a weaker one does."""
 
 
-def needs(verb: Verb) -> Capability:
-    return Capability.REPLACE if verb is Verb.REQUEST else Capability(verb.value)
-
-
 def apply(m: Moment, verb: Verb, machine: str, tag: str) -> Answer:
     """One physical call. Raises `NotSent` where the provider would refuse it."""
     row = m.one("SELECT * FROM machines WHERE id = ?", machine)
@@ -37,7 +32,7 @@ def apply(m: Moment, verb: Verb, machine: str, tag: str) -> Answer:
         if verb is Verb.TERMINATE and row is not None:
             return Did("terminating already", False)
         raise NotSent(f"machine {machine} doesn't exist", final=True)
-    if needs(verb) not in m.layout.providers[row["provider"]].capabilities:
+    if NEEDS[verb] not in m.layout.providers[row["provider"]].capabilities:
         raise NotSent(f"{row['provider']} can't {verb.value}", final=True)
     running = m.count("SELECT COUNT(*) FROM pods WHERE machine = ? AND tier = 'workload'", machine)
     match verb:

@@ -7,7 +7,7 @@ from functools import partial
 
 from activities.kubernetes import others
 from activities.kubernetes.client import Client, Forbidden, Object
-from activities.kubernetes.nodes import metadata, notes
+from activities.kubernetes.nodes import metadata, notes, selects
 from activities.kubernetes.reach import Found, unreadable
 from medevac.fleet.node import Node
 from medevac.fleet.remediator import Remediator, Switch
@@ -72,24 +72,6 @@ def _of_a_machine(node: Node) -> bool:
 
 def _reaches(selector: Object, node: Node) -> bool:
     return selects(selector, node.labels)
-
-
-def selects(selector: Object, labels: dict[str, str]) -> bool:
-    """A Kubernetes label selector. What isn't understood selects."""
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    for wanted in selector.get("matchExpressions") or ():
-        key, values = wanted.get("key"), wanted.get("values") or ()
-        match wanted.get("operator"):
-            case "In" if labels.get(key) not in values:
-                return False
-            case "NotIn" if key in labels and labels[key] in values:
-                return False
-            case "Exists" if key not in labels:
-                return False
-            case "DoesNotExist" if key in labels:
-                return False
-    return True
 
 
 def _served(client: Client, group: str) -> bool:

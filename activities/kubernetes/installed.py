@@ -90,6 +90,11 @@ def _words(thing: Object) -> list[str]:
     return [str(word) for one in _containers(thing) for word in (*(one.get("command") or ()), *(one.get("args") or ()))]
 
 
+def _env(thing: Object, name: str) -> list[Object]:
+    """The variables of this name, of all its containers."""
+    return [one for c in _containers(thing) for one in c.get("env") or () if one.get("name") == name]
+
+
 def _on(name: str, kind: str, thing: Object) -> bool:
     """False where it is seen to do nothing: scaled down, a dry run, paused, or its repair switched off."""
     spec, status = thing.get("spec") or {}, thing.get("status") or {}
@@ -106,17 +111,13 @@ def _on(name: str, kind: str, thing: Object) -> bool:
 
 def _repairs(thing: Object) -> bool:
     """Karpenter's own gate. One that is taken from elsewhere (a ConfigMap) can't be read here and counts as on."""
-    for container in _containers(thing):
-        for variable in container.get("env") or ():
-            if variable.get("name") == "FEATURE_GATES" and "valueFrom" in variable:
-                return True
-    return "noderepair=true" in _gates(thing)
+    return any("valueFrom" in one for one in _env(thing, "FEATURE_GATES")) or "noderepair=true" in _gates(thing)
 
 
 def _gates(thing: Object) -> str:
-    words = " ".join(word for word in _words(thing) if word.startswith("--feature-gates"))
-    env = [v for c in _containers(thing) for v in c.get("env") or () if v.get("name") == "FEATURE_GATES"]
-    return " ".join((words, *(str(v.get("value", "")) for v in env))).replace(" ", "").lower()
+    words = [word for word in _words(thing) if word.startswith("--feature-gates")]
+    words += [str(one.get("value", "")) for one in _env(thing, "FEATURE_GATES")]
+    return " ".join(words).replace(" ", "").lower()
 
 
 def _lock(thing: Object) -> str:
@@ -145,13 +146,10 @@ def _off(name: str, thing: Object, kind: str) -> str:
 def _not_paused(client: Client, covers: Covers, thing: Object) -> Covers:
     """Without the pools whose budget allows Karpenter no repair. Its older repair asks no budget."""
     legacy = any(word.startswith("--legacy-node-repair") and not word.endswith("=false") for word in _words(thing))
-    legacy = legacy or any(
-        v.get("name") == "LEGACY_NODE_REPAIR" and v.get("value") != "false"
-        for c in _containers(thing)
-        for v in c.get("env") or ()
-    )
+    if legacy or any(one.get("value") != "false" for one in _env(thing, "LEGACY_NODE_REPAIR")):
+        return covers
     try:
-        pools = frozenset(metadata(pool)["name"] for pool in client.list(NODE_POOLS) if not legacy and _spared(pool))
+        pools = frozenset(metadata(pool)["name"] for pool in client.list(NODE_POOLS) if _spared(pool))
     except Unreadable:
         pools = frozenset()
     return lambda node: covers(node) and node.labels.get(KARPENTER_POOL) not in pools

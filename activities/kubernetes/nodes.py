@@ -56,6 +56,24 @@ def labels(thing: Object) -> dict[str, str]:
     return metadata(thing).get("labels") or {}
 
 
+def selects(selector: Object, labels: dict[str, str]) -> bool:
+    """A Kubernetes label selector. What isn't understood selects."""
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    for wanted in selector.get("matchExpressions") or ():
+        key, values = wanted.get("key"), wanted.get("values") or ()
+        match wanted.get("operator"):
+            case "In" if labels.get(key) not in values:
+                return False
+            case "NotIn" if key in labels and labels[key] in values:
+                return False
+            case "Exists" if key not in labels:
+                return False
+            case "DoesNotExist" if key in labels:
+                return False
+    return True
+
+
 def conditions(thing: Object) -> dict[str, Object]:
     return {str(one.get("type")): one for one in (thing.get("status") or {}).get("conditions") or ()}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue, ValidationError
 
@@ -13,7 +13,7 @@ from activities.kubernetes.client import Client
 from activities.kubernetes.jobs import Reading, Task
 from activities.kubernetes.options import NodeSideOptions
 from activities.kubernetes.programs import program
-from activities.ports import MachineState, NotSent, Unclear, Unreadable, Verb
+from activities.ports import NEEDS, MachineState, NotSent, Unclear, Unreadable, Verb
 from medevac.fleet.node import Capability, Node
 from medevac.incident import StepKey
 from medevac.model import Model
@@ -49,7 +49,7 @@ class NodeSide:
         return frozenset(can)
 
     def do(self, verb: Verb, node: Node, key: StepKey) -> JsonValue:
-        if verb.value not in self.capabilities(node):
+        if NEEDS[verb] not in self.capabilities(node):
             raise NotSent(f"nothing within {node.name} can {verb.value.replace('_', ' ')} it now", final=True)
         task = self._task(verb, node, key)
         if verb is Verb.RESET_GPU and self.options.reset_gpu:
@@ -100,7 +100,10 @@ class NodeSide:
 
     def _task(self, verb: Verb, node: Node, key: StepKey) -> Task:
         options, reset, reboot = self.options, self.options.reset_gpu, self.options.reboot
-        task = Task(kind="act", key=str(key), node=node.name, command=("python3", "-c", program("act.py")))
+        task = Task(
+            kind="act", key=str(key), node=node.name, command=("python3", "-c", program("act.py")),
+            privileged=True, notes={VERB: verb.value},
+        )  # fmt: skip
         order: dict[str, JsonValue] = {
             "verb": verb.value, "token": str(key), "name": task.name, "boot_id": node.machine.boot_id,
             # A pod that could start only hours later finds a world that nobody made the plan for.
@@ -113,10 +116,7 @@ class NodeSide:
                       "wait_s": reset.wait_s, "reset_s": reset.reset_s}  # fmt: skip
         if verb is Verb.REBOOT and reboot:
             order |= {"hang_s": reboot.hang_s, "sync_s": 1.0}
-        return Task(
-            kind=task.kind, key=task.key, node=task.node, command=task.command, privileged=True,
-            env={"MEDEVAC_ORDER": json.dumps(order)}, notes={VERB: verb.value},
-        )  # fmt: skip
+        return replace(task, env={"MEDEVAC_ORDER": json.dumps(order)})
 
 
 def _answer(reading: Reading) -> Answer | None:

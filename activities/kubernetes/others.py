@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-Object = dict[str, Any]
+from activities.kubernetes.client import Object
+
+Things = dict[str, list[tuple[str, str]]]
+"""What stands on a node, by where: keys with their values."""
 
 NVSENTINEL = "NVSentinel"
 KARPENTER = "Karpenter"
@@ -37,8 +39,8 @@ class Sign:
     """None = whatever stands there."""
     also: Callable[[Object], bool] = lambda node: True
 
-    def on(self, node: Object) -> bool:
-        return any(self._is(key, value) for key, value in _things(node)[self.where]) and self.also(node)
+    def on(self, node: Object, things: Things) -> bool:
+        return any(self._is(key, value) for key, value in things[self.where]) and self.also(node)
 
     def _is(self, key: str, value: str) -> bool:
         named = key.startswith(self.key) if self.key.endswith("/") else key == self.key
@@ -84,15 +86,17 @@ CORDONS = (
 
 def keeper(node: Object) -> str | None:
     """The remediator whose marks stand on the node; the first where several do."""
-    return next((sign.who for sign in SIGNS if sign.on(node)), None)
+    things = _things(node)
+    return next((sign.who for sign in SIGNS if sign.on(node, things)), None)
 
 
 def cordons(node: Object) -> bool:
     """True where another one counts the node's cordon as its own."""
-    return any(sign.on(node) for sign in CORDONS)
+    things = _things(node)
+    return any(sign.on(node, things) for sign in CORDONS)
 
 
-def _things(node: Object) -> dict[str, list[tuple[str, str]]]:
+def _things(node: Object) -> Things:
     meta, spec, status = node.get("metadata") or {}, node.get("spec") or {}, node.get("status") or {}
     return {
         "taint": [(str(t.get("key")), str(t.get("value") or "")) for t in spec.get("taints") or ()],

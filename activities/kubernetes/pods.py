@@ -7,7 +7,7 @@ from datetime import datetime
 
 from activities.kubernetes.client import Client, Object, url
 from activities.kubernetes.names import CORDONED, TAINT
-from activities.kubernetes.nodes import controller, labels, metadata, notes
+from activities.kubernetes.nodes import controller, labels, metadata, notes, selects
 from activities.kubernetes.options import Options
 from activities.ports import Pod
 
@@ -110,28 +110,7 @@ def serves_volumes(pod: Object) -> bool:
 def guarded(pod: Object, budget: Object) -> bool:
     """As the API server matches them: an empty selector means all pods of the namespace, none at all means no pod."""
     selector = (budget.get("spec") or {}).get("selector")
-    if selector is None:
-        return False
-    tags = labels(pod)
-    exact = selector.get("matchLabels") or {}
-    return all(tags.get(key) == value for key, value in exact.items()) and all(
-        _fits(tags, rule) for rule in selector.get("matchExpressions") or ()
-    )
-
-
-def _fits(tags: Mapping[str, str], rule: Object) -> bool:
-    key, values = rule.get("key", ""), rule.get("values") or ()
-    match rule.get("operator"):
-        case "In":
-            return tags.get(key) in values
-        case "NotIn":
-            return tags.get(key) not in values
-        case "Exists":
-            return key in tags
-        case "DoesNotExist":
-            return key not in tags
-        case _:
-            return True  # better a budget too many named than one that stays unexplained
+    return selector is not None and selects(selector, labels(pod))
 
 
 def budget_owner(budget: Object) -> str:

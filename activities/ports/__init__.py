@@ -41,6 +41,7 @@ from activities.ports.desks import (
 )
 from activities.ports.errors import NotAllowed, NotSent, Unclear, Unreadable
 from activities.ports.machines import (
+    NEEDS,
     ActsOnNodes,
     HasEvidence,
     HasForce,
@@ -55,6 +56,7 @@ from activities.ports.machines import (
 )
 
 __all__ = [
+    "NEEDS",
     "About",
     "ActsOnNodes",
     "Board",

@@ -27,6 +27,17 @@ class Verb(StrEnum):
     TERMINATE = "terminate"
 
 
+NEEDS: dict[Verb, Capability] = {
+    Verb.RESTART_AGENT: Capability.RESTART_AGENT,
+    Verb.RESET_GPU: Capability.RESET_GPU,
+    Verb.REBOOT: Capability.REBOOT,
+    Verb.REINSTALL: Capability.REINSTALL,
+    Verb.REQUEST: Capability.REPLACE,
+    Verb.TERMINATE: Capability.TERMINATE,
+}
+"""Which capability is what a verb needs."""
+
+
 class MachineState(Model):
     """As the provider or the node tells, read afresh."""
 

@@ -25,7 +25,7 @@ from medevac.fleet.node import Node
 from medevac.fleet.order import ORDER
 from medevac.fleet.scorecard import MENDED, UNKNOWN, Boot, Observed, Place, Repair, Support, Trouble, place_of
 from medevac.incident import End
-from medevac.policy.plan import Rung
+from medevac.policy.plan import UNCLEAR, Rung
 
 AnyRow = Row[Any]
 Key = tuple[str, str, int]
@@ -151,6 +151,8 @@ def _repairs(begun: Iterable[AnyRow], past: Mapping[str, AnyRow], places: _Place
             last, failed = calls is rungs[-1], any(call.outcome in NEVER for call in calls)
             if last and incident is not None and incident.open and not failed:
                 continue  # nobody knows yet
+            if any(call.outcome == UNCLEAR for call in calls):
+                continue  # and never will: a worker died around the call, which isn't the provider's doing
             mended = last and incident is not None and incident.end is not None and End(incident.end) in MENDED
             yield Repair(place=places.at(calls[0]), rung=Rung(calls[0].rung), mended=mended and not failed)
 

@@ -77,6 +77,8 @@ class Care(Model):
     """How long after its action a node's fault counts against the campaign."""
     look: Annotated[Duration, Field(ge=0.2, le=300)] = 30.0
     """How often it is looked at, and the most that a place in the budget stays empty."""
+    deadline: Annotated[Duration, Field(gt=0)] = 3_600.0
+    """For the proof of the act on one node; without it a person decides about that node."""
     at_once: int | None = Field(default=None, ge=1)
     """Nodes in hand at a time; the guard's budgets hold in any case."""
     expected_faults: float = Field(default=0.02, gt=0, le=10)

@@ -15,10 +15,13 @@ class Order(Model):
     approval: str
     """People's yes to the campaign's plan, counted again before anything is destroyed."""
     rung: str
-    """The only one that is taken; without success a person decides."""
+    """The only one that is taken, and once: without success a person decides. A second time only where the first
+    call may never have been made."""
     drain: str = "checkpoint"
     image: str | None = None
     """What `reinstall` is to install; None = the provider's own choice."""
+    deadline_s: float = 3_600.0
+    """For the proof of the rung."""
 
     @property
     def code(self) -> str:

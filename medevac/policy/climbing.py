@@ -12,7 +12,7 @@ from medevac.policy.bounds import AGENT_RUNGS
 from medevac.policy.durations import words
 from medevac.policy.judging import LADDER_OF, Judged
 from medevac.policy.ladders import GENTLE, LadderStep
-from medevac.policy.plan import History, PassedOver, Rung
+from medevac.policy.plan import UNCLEAR, History, PassedOver, Rung
 from medevac.policy.policy import Policy
 from medevac.policy.pools import Pool
 
@@ -25,8 +25,6 @@ NEEDS = {
     Rung.TERMINATE: Capability.TERMINATE,
     Rung.RMA: Capability.TICKET,
 }
-ORDERED_S = 3_600.0
-"""For the proof of what a campaign ordered."""
 LEAVES = frozenset({Rung.REPLACE, Rung.TERMINATE, Rung.RMA, Rung.ESCALATE})
 """Rungs after which this machine isn't in service."""
 
@@ -93,7 +91,9 @@ class Climber:
     def ladder(self) -> tuple[str, Sequence[LadderStep]]:
         order = self.lead.fault.order
         if order is not None:
-            return order.code, (LadderStep(rung=Rung(order.rung), deadline=ORDERED_S),)
+            rung = Rung(order.rung)
+            attempts = 2 if UNCLEAR in self._outcomes(rung) else 1
+            return order.code, (LadderStep(rung=rung, attempts=attempts, deadline=order.deadline_s),)
         name = self.ladder_name()
         return name, self.policy.ladders[name]
 
@@ -229,6 +229,10 @@ class Climber:
         known = self._attempts(rung, classes=None if any_class else self.classes)
         unwritten = self.asked.count(rung) - len(self._attempts(rung, incident=self.incident))
         return len(known) + max(0, unwritten)
+
+    def _outcomes(self, rung: Rung) -> set[str]:
+        """Of this incident's attempts."""
+        return {p.outcome for p in self.history.attempts if p.rung is rung and p.incident == self.incident}
 
     def _attempts(
         self, rung: Rung, *, incident: str | None = None, classes: frozenset[FaultClass] | None = None

@@ -178,6 +178,10 @@ class Plan(Model):
         )
 
 
+UNCLEAR = "unclear"
+"""Outcome of an attempt without proof whose caller died around the call: nobody knows whether it was made."""
+
+
 class Attempt(Model):
     """A rung that was begun on a machine, from the ledger. `incident` tells this incident's from earlier ones."""
 

@@ -16,7 +16,7 @@ from tests.acceptance.stack import PLAIN, Running, stack
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
 NODES = 64
-CARE = {"stages": [2, 5], "soak": "2s", "look": "0.5s", "at_once": 16, "window": "60s"}
+CARE = {"stages": [2, 5], "soak": "2s", "look": "0.5s", "at_once": 16, "window": "60s", "deadline": "60s"}
 
 
 @pytest.fixture

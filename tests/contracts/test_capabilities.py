@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from activities.means import NEEDS, Means, WithinNode
-from activities.ports import MachineState, NotSent, Provider, Verb
+from activities.means import Means, WithinNode
+from activities.ports import NEEDS, MachineState, NotSent, Provider, Verb
 from activities.registry import NotConfigured
 from medevac.fleet.node import Capability, Node
 from medevac.incident import StepKey

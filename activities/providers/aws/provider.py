@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from activities.ports import MachineState, NotSent, Unreadable, Verb
+from activities.ports import NEEDS, MachineState, NotSent, Unreadable, Verb
 from activities.providers.aws import launching, rights
 from activities.providers.aws.access import Access, Place
 from activities.providers.aws.groups import Groups
@@ -99,7 +99,7 @@ class AwsProvider:
     # -- acting ------------------------------------------------------------------------------------------------
 
     def do(self, verb: Verb, node: Node, tag: str) -> JsonValue:
-        if Capability("replace" if verb is Verb.REQUEST else verb.value) not in self.capabilities(node):
+        if NEEDS[verb] not in self.capabilities(node):
             raise NotSent(f"{self.name} can't {verb} {node.name}", final=True)
         try:
             place, seen = self._access.place(node), self._seen.pop(node, tag) or self._look(node, tag)

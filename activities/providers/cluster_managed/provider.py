@@ -11,8 +11,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from activities.kubernetes import options as kubernetes
 from activities.kubernetes import others, rights
-from activities.means import NEEDS
-from activities.ports import MachineState, NotAllowed, NotSent, Unclear, Unreadable, Verb
+from activities.ports import NEEDS, MachineState, NotAllowed, NotSent, Unclear, Unreadable, Verb
 from activities.providers.cluster_managed.api import Api
 from activities.providers.cluster_managed.beside import Beside, Cloud
 from activities.providers.cluster_managed.cluster_api import ClusterApi
@@ -129,7 +128,7 @@ class ManagedProvider:
     # -- acting ------------------------------------------------------------------------------------------------
 
     def do(self, verb: Verb, node: Node, tag: str) -> JsonValue:
-        if verb not in NEEDS or NEEDS[verb] not in self.capabilities(node):
+        if NEEDS[verb] not in self.capabilities(node):
             raise NotSent(f"{self.name} can't {verb} {node.name}{_why(node)}", final=True)
         owner = self._by(verb, node)
         if self.options.dry_run:

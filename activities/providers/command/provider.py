@@ -9,8 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
-from activities.means import NEEDS
-from activities.ports import MachineState, NotSent, Unreadable, Verb
+from activities.ports import NEEDS, MachineState, NotSent, Unreadable, Verb
 from activities.program import Program
 from activities.registry import ConfigurationError, complaints
 from medevac.fleet.node import Capability, Machine, Node

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue, ValidationError
 
-from activities.ports import MachineState, NotAllowed, NotSent, Unclear, Unreadable, Verb
+from activities.ports import NEEDS, MachineState, NotAllowed, NotSent, Unclear, Unreadable, Verb
 from activities.providers.redfish.board import Board, Seen
 from activities.providers.redfish.known import Known
 from activities.providers.redfish.options import Bmc, Options
@@ -123,7 +123,7 @@ class RedfishProvider:
 
     def do(self, verb: Verb, node: Node, tag: str) -> JsonValue:
         try:
-            if verb is Verb.REQUEST or Capability(verb.value) not in self.capabilities(node):
+            if NEEDS[verb] not in self.capabilities(node):
                 raise NotSent(f"{self.name} can't {verb} {node.name}", final=True)
             board = self._board(node)
             seen = board.look()

@@ -9,7 +9,7 @@ import pytest
 
 from activities.kubernetes import health_checks, installed, others
 from activities.kubernetes.client import Forbidden, Object
-from activities.kubernetes.health_checks import selects
+from activities.kubernetes.nodes import selects
 from activities.kubernetes.reach import Found
 from activities.kubernetes.remediators import FRESH_S, Remediators
 from activities.ports import Unreadable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from medevac.faults.classes import Covers, FaultClass
 from medevac.faults.faultset import OpenFault
 from medevac.fleet.order import Order
-from medevac.policy.plan import Action, Drain, History, Mode, Rung
+from medevac.policy.plan import UNCLEAR, Action, Drain, History, Mode, Rung
 from tests.unit.policy.cases import attempt, decide, fault, job, node, policy, said
 
 ORDER = Order(campaign="drv-580", approval="campaign-drv-580", rung="reboot", drain="job_end")
@@ -53,6 +53,16 @@ def test_a_rung_that_did_not_do_is_not_taken_again() -> None:
         ordered(), history=History(attempts=(TRIED,)), asked_rungs=(Rung.REBOOT,), failed="verify failed: no driver"
     )
     assert plan.action is Action.HAND_OVER
+
+
+def test_a_call_that_may_never_have_been_made_is_made_once_more() -> None:
+    unclear = TRIED.model_copy(update={"outcome": UNCLEAR})
+    again = decide(ordered(), history=History(attempts=(unclear,)), asked_rungs=(Rung.REBOOT,), failed="no proof")
+    assert (again.action, again.rung) == (Action.ACT, Rung.REBOOT)
+    twice = decide(
+        ordered(), history=History(attempts=(unclear, unclear)), asked_rungs=(Rung.REBOOT, Rung.REBOOT), failed="no"
+    )
+    assert twice.action is Action.HAND_OVER
 
 
 def test_no_check_no_order() -> None:
