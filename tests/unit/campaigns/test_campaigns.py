@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,6 +21,7 @@ from medevac.policy.plan import Mode
 from tests.unit.campaigns.fleet import Fleet
 from tests.unit.policy.cases import job, node, policy, with_pool
 
+CAMPAIGNS = int(os.environ.get("MEDEVAC_CAMPAIGNS", "0"))
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CARE = Care()
 
@@ -184,7 +186,7 @@ def test_never_more_at_once_than_allowed_and_never_past_a_stage(size: int, at_on
     assert most <= at_once
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(CAMPAIGNS or 12))
 def test_a_bad_image_is_halted_within_a_twentieth_of_the_fleet(seed: int) -> None:
     run = Fleet(2_000, seed, bad=0.1)
     assert run.run() is CampaignState.HALTED
@@ -192,11 +194,15 @@ def test_a_bad_image_is_halted_within_a_twentieth_of_the_fleet(seed: int) -> Non
     assert "had a fault" in run.why
 
 
-def test_a_good_one_finishes_near_its_budgets_best_time() -> None:
-    run = Fleet(800, 4)
-    assert run.run() is CampaignState.ENDED
-    assert run.acted == 800
-    assert run.worked_s <= 1.2 * run.best_s
+@pytest.mark.timeout(60 + 30 * CAMPAIGNS)
+def test_good_ones_are_hardly_ever_halted_and_finish_near_their_budgets_best_time() -> None:
+    runs = [Fleet(2_000, seed) for seed in range(CAMPAIGNS)] or [Fleet(800, 4)]
+    ended = [run for run in runs if run.run() is CampaignState.ENDED]
+    slowest = max(run.worked_s / run.best_s for run in ended)
+    print(f"{len(runs) - len(ended)} of {len(runs)} halted; slowest {slowest:.2f} times its budget's best time")
+    assert len(runs) - len(ended) <= len(runs) // 100
+    assert all(run.acted == run.size for run in ended)
+    assert slowest <= 1.2
 
 
 def test_a_drain_is_a_wait_for_the_ladder_and_only_reinstall_takes_an_image() -> None:
