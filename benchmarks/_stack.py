@@ -18,7 +18,7 @@ from simulation.layout import INSTANT, Layout
 from simulation.world import World
 from worker.children import Child, environment, free_port
 from worker.connection import MedevacPlugin
-from worker.embedded import http_ready, temporal_binary, temporal_ready
+from worker.embedded import http_ready, temporal_ready, temporal_server
 from worker.home import SENDER, Home
 from worker.installation import find_config
 from worker.parts import build_registry
@@ -94,15 +94,8 @@ async def stack(
             MEDEVAC_LOG_LEVEL="warning",
             PYTHONUNBUFFERED="1",
         )
-        server = Child(
-            "temporal",
-            [
-                temporal_binary(), "server", "start-dev", "--headless", "--ip", "127.0.0.1", "--port", str(port),
-                "--db-filename", str(home.path / "temporal.sqlite"), "--log-level", "error",
-            ],
-            env,
-            home.path / "temporal.log",
-        )  # fmt: skip
+        file = home.path / "temporal.sqlite"
+        server = Child("temporal", temporal_server(port, file), env, home.path / "temporal.log")
         made: Stack | None = None
         try:
             await server.start()

@@ -41,7 +41,7 @@ from simulation.world import World
 from tests.acceptance.killable import VARIABLE as STEPS_FILE
 from worker.children import Child, environment, free_port
 from worker.connection import MedevacPlugin
-from worker.embedded import temporal_binary
+from worker.embedded import temporal_server
 from worker.home import PEOPLE, SENDER, Home
 from worker.installation import find_config
 from worker.parts import build_registry
@@ -348,10 +348,7 @@ async def stack(
         stores=open_stores(settings.database),
         world=World(home.world),
         address=address,
-        temporal=child(
-            "temporal", temporal_binary(), "server", "start-dev", "--ip", "127.0.0.1", "--port", str(temporal_port),
-            "--headless", "--db-filename", str(path / "temporal.sqlite"), "--log-level", "error",
-        ),
+        temporal=child("temporal", *temporal_server(temporal_port, path / "temporal.sqlite")),
         gateway=child(
             "gateway", sys.executable, "-m", "worker.cli", "gateway", MEDEVAC_VOTE_KEY_FILE=str(home.vote_key)
         ),

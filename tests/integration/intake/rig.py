@@ -21,7 +21,7 @@ from simulation.layout import INSTANT, Layout
 from simulation.world import World
 from worker.children import Child, environment, free_port
 from worker.connection import MedevacPlugin
-from worker.embedded import temporal_binary, temporal_ready
+from worker.embedded import temporal_ready, temporal_server
 from worker.home import SENDER, Home
 from worker.installation import find_config
 from worker.parts import build_registry
@@ -87,10 +87,8 @@ class Rig:
         self.stores: Stores = open_stores(self.settings.database)
         prepare_ledger(self.stores, build_registry(find_config(self.settings), path), policy)
         self.address = f"127.0.0.1:{free_port()}"
-        port = self.address.rpartition(":")[2]
-        server = (temporal_binary(), "server", "start-dev", "--headless", "--port", port, "--log-level", "error")
-        files = ("--db-filename", str(path / "temporal.sqlite"))
-        self.temporal = Child("temporal", [*server, *files], environment(), path / "temporal.log")
+        server = temporal_server(int(self.address.rpartition(":")[2]), path / "temporal.sqlite")
+        self.temporal = Child("temporal", server, environment(), path / "temporal.log")
         self.forks = Forks()
         # Made once: a client reads the machine's certificates, which takes longer than a delivery.
         self.http = httpx.AsyncClient(timeout=LONG_S, trust_env=False)

@@ -21,7 +21,7 @@ import httpx
 from simulation.senders import TEXTS, pci
 from tests.integration.kubernetes import standins
 from worker.children import Child, environment, free_port
-from worker.embedded import http_ready, temporal_binary, temporal_ready
+from worker.embedded import http_ready, temporal_ready, temporal_server
 from worker.settings import Settings
 from worker.stores import Stores, open_stores
 
@@ -126,15 +126,7 @@ async def installation(
         PYTHONUNBUFFERED="1",
     )
     env.pop("KUBECONFIG", None)
-    server = Child(
-        "temporal",
-        [
-            temporal_binary(), "server", "start-dev", "--headless", "--ip", "127.0.0.1", "--port", str(temporal),
-            "--db-filename", str(path / "temporal.sqlite"), "--log-level", "error",
-        ],
-        env,
-        path / "temporal.log",
-    )  # fmt: skip
+    server = Child("temporal", temporal_server(temporal, path / "temporal.sqlite"), env, path / "temporal.log")
     stores = open_stores(Settings(data_dir=path, database_url=None).database)
     limits = httpx.Limits(max_connections=200)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "text/plain"}

@@ -27,7 +27,7 @@ from tests.integration.kubernetes.site import RUN, Site
 from tests.integration.kubernetes.test_watcher import XID, account, condition, event
 from worker.children import Child, environment, free_port
 from worker.connection import MedevacPlugin
-from worker.embedded import http_ready, temporal_binary, temporal_ready
+from worker.embedded import http_ready, temporal_ready, temporal_server
 from worker.settings import Settings
 from worker.setup import prepare_ledger
 from worker.stores import open_stores
@@ -160,8 +160,7 @@ async def rig(plane: Plane, account: None, site: Site, tmp_path: Path) -> AsyncI
         MEDEVAC_CONFIG=str(config),
         MEDEVAC_DATA_DIR=str(tmp_path),
     )
-    server = [temporal_binary(), "server", "start-dev", "--headless", "--port", str(port), "--log-level", "error"]
-    temporal = Child("temporal", server, env, tmp_path / "temporal.log")
+    temporal = Child("temporal", temporal_server(port, tmp_path / "temporal.sqlite"), env, tmp_path / "temporal.log")
     await temporal.start()
     await temporal.until(lambda: temporal_ready(address, 30), LONG_S)
     rig = Rig(tmp_path, site, temporal, address, env)
