@@ -26,6 +26,8 @@ from tests.integration.slack.rig import IN_SLACK, PeopleRig
 
 OPEN = 500
 AT_ONCE = 4
+WARM = 8
+"""Votes before the first that is measured."""
 SHARES = (0.5, 0.95, 0.99)
 AIM_S = 0.5
 
@@ -55,6 +57,10 @@ async def measured(rig: PeopleRig, count: int) -> None:
     clicks: list[float] = []
     tokens: list[float] = []
     few = asyncio.Semaphore(AT_ONCE)
+    for n in range(WARM):
+        view = await rig.ask(f"warm-{n}", 2)
+        await clicked(rig, n, view, [], [])
+        await voted(rig, n, view, [])
 
     async def both(n: int, view: ApprovalView) -> None:
         async with few:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import urllib.request
 from typing import Any
 
@@ -32,7 +33,11 @@ class SlackApi:
     def __init__(self, token: str, base: str, timeout_s: float, pacing: Pacing | None = None) -> None:
         self._timeout_s = timeout_s
         self._base = base
-        self._client = WebClient(token=token, base_url=base, timeout=max(1, round(timeout_s)), retry_handlers=[])
+        # Once: else every call reads all of the machine's certificates.
+        self._ssl = ssl.create_default_context()
+        self._client = WebClient(
+            token=token, base_url=base, timeout=max(1, round(timeout_s)), ssl=self._ssl, retry_handlers=[]
+        )
         self.pacing = pacing or Pacing()
 
     def send(self, method: str, *, patience_s: float = 0.0, **arguments: Any) -> Answer:
@@ -82,7 +87,7 @@ class SlackApi:
         body = json.dumps({"response_type": "ephemeral", "text": text}).encode()
         request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310  checked above
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s):  # noqa: S310
+            with urllib.request.urlopen(request, timeout=self._timeout_s, context=self._ssl):  # noqa: S310
                 return
         except (OSError, ValueError) as error:
             raise Unclear(f"response_url: {type(error).__name__}: {error}") from None

@@ -38,6 +38,9 @@ class SlackDoor:
     """Made once a process; `None` secrets mean that this way in is shut."""
 
     def __init__(self, served: Services, chat: SlackChat) -> None:
+        from activities.chat import slack_requests
+
+        self._slack = slack_requests
         self.chat = chat
         self._served = served
         self._secret = chat.signing_secret()
@@ -46,18 +49,16 @@ class SlackDoor:
         self.desk = SlackDesk(served, chat)
 
     async def http(self, request: Request, command: bool) -> Response:
-        from activities.chat.slack_requests import NotSlack, person_of, verify
-
         body = await _bounded(request)
         try:
             if body is None or not self._secret:
-                raise NotSlack
-            mark = verify(self._secret, body, request.headers)
+                raise self._slack.NotSlack
+            mark = self._slack.verify(self._secret, body, request.headers)
             payload = _payload(body, command=command)
-            user = person_of(self._options.team, self._options.app, payload)
+            user = self._slack.person_of(self._options.team, self._options.app, payload)
             if not await self.first(mark):
-                raise NotSlack
-        except (NotSlack, ValueError):
+                raise self._slack.NotSlack
+        except (self._slack.NotSlack, ValueError):
             metrics.SLACK.labels("command" if command else "interactivity", "unauthenticated").inc()
             return SILENCE
         begun = self.begin(self.desk.command(user, payload) if command else self.desk.interaction(user, payload))
