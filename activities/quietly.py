@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from activities.ports import Unreadable
@@ -12,7 +13,7 @@ from activities.storage.silences import Silences
 from medevac.faults.catalogue import lookup
 from medevac.incident import IncidentView
 from medevac.policy.loading import PolicyError
-from medevac.policy.silences import Holds, Subject, says_nothing
+from medevac.policy.silences import Holds, Silence, Subject, says_nothing
 
 log = logging.getLogger(__name__)
 
@@ -38,24 +39,27 @@ class Quietly:
 
     def about(self, view: IncidentView, now: datetime) -> str:
         """Raises `Unreadable`."""
-        codes = view.faults or ((view.fault,) if view.fault else ())
+        codes = _codes(view)
         classes = [lookup(code).fault_class for code in codes]
         if view.fault_class is not None:
             classes.append(view.fault_class)
         if not codes or any(one.latched for one in classes):
             return ""
         silences = self._silences.standing(now)
+        if silence := says_nothing(silences, self.subjects(view, silences, now), now):
+            return str(silence)
+        return self._window(view.pool, now)
+
+    def subjects(self, view: IncidentView, silences: Iterable[Silence], now: datetime) -> list[Subject]:
+        """The incident's faults as `silences` see them; who raised each is read only where one asks for that."""
         sources = self._sources(view, now) if any(one.matcher.source for one in silences) else {}
-        subjects = [
+        return [
             Subject(
                 cluster=view.cluster, pool=view.pool, node=view.node, fault=code,
                 fault_class=lookup(code).fault_class, sources=sources.get(code, ()),
             )
-            for code in codes
+            for code in _codes(view)
         ]  # fmt: skip
-        if silence := says_nothing(silences, subjects, now):
-            return str(silence)
-        return self._window(view.pool, now)
 
     def _sources(self, view: IncidentView, now: datetime) -> dict[str, tuple[str, ...]]:
         found: dict[str, set[str]] = {}
@@ -73,3 +77,7 @@ class Quietly:
             if Holds.NOTIFY in window.holds and window.covers(pool) and (until := window.until(now)):
                 return f"window `{name}` holds it until {until:%Y-%m-%d %H:%M} UTC"
         return ""
+
+
+def _codes(view: IncidentView) -> tuple[str, ...]:
+    return view.faults or ((view.fault,) if view.fault else ())

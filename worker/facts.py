@@ -19,7 +19,8 @@ from activities.storage.policies import NoPolicy
 from activities.storage.seen import SeenEvent
 from medevac.approvals.approval import ApprovalView
 from medevac.events.event import HealthEvent
-from medevac.fleet.census import Census, domain_key
+from medevac.fleet.census import Census, domain_key, node_key
+from medevac.fleet.guard_queue import allowed_at_once, units
 from medevac.fleet.guard_state import Lease
 from medevac.fleet.node import Node, Workload
 from medevac.policy.policy import Policy
@@ -127,14 +128,15 @@ def _budgets(around: _Now, node: Node | None, census: Census | None) -> tuple[Bu
     if node is None or census is None:
         return ()
     made = []
-    domains = around.policy.domains(node)
+    domains, me = around.policy.domains(node), node_key(node.cluster, node.name)
     for kind, share in around.policy.limits.at_once.items():
         if kind not in domains:
             continue
         key = domain_key(kind, domains[kind])
-        used = {lease.unit for lease in around.leases if lease.domains.get(kind) in (key, domains[kind])}
-        out = len(census.out.get(key, ()))
-        made.append(Budget(domain=f"{kind} {domains[kind]}", used=len(used), limit=share.of(census.size(key)), out=out))
+        here = [lease for lease in around.leases if lease.domains.get(kind) == key]
+        others = census.out.get(key, frozenset()) - {lease.node_key for lease in here} - {me}
+        limit = allowed_at_once(share, census.size(key))
+        made.append(Budget(domain=f"{kind} {domains[kind]}", used=len(units(kind, here)), limit=limit, out=len(others)))
     return tuple(made)
 
 

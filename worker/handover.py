@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
+from activities.quietly import Quietly
 from medevac.approvals.approval import ApprovalView
 from medevac.cases.case import Case
-from medevac.faults.catalogue import lookup
 from medevac.fleet.fence import Fence
 from medevac.fleet.node import Node
 from medevac.incident import Hold, IncidentView, State
@@ -96,13 +96,14 @@ def take(stores: Stores, nodes: Iterable[Node], now: datetime, since: datetime, 
     views = ledger.incidents(open_only=True, limit=MOST)
     recent = ledger.incidents(open_only=False, limit=MOST)
     silences = stores.silences.standing(now)
+    quietly = Quietly(ledger, stores.policies, stores.silences)
     order = sorted(views, key=lambda view: (view.state not in HANDS, view.opened_at))
     return Handover(
         at=now,
         since=since,
         opened=sum(view.opened_at >= since for view in recent),
         ended=dict(Counter(str(view.end) for view in recent if view.end and view.updated_at >= since)),
-        incidents=tuple(_incident(view, silences, now) for view in order),
+        incidents=tuple(_incident(view, quietly.subjects(view, silences, now), silences) for view in order),
         nodes_out=tuple(_out(nodes, {view.id: view for view in views})),
         unread=tuple(unread),
         approvals=tuple(ledger.approvals(pending_only=True, limit=MOST)),
@@ -131,13 +132,8 @@ def _out(nodes: Iterable[Node], by_id: Mapping[str, IncidentView]) -> list[NodeO
     return sorted(found, key=lambda out: (out.since.isoformat() if out.since else "", out.cluster, out.node))
 
 
-def _incident(view: IncidentView, silences: list[Silence], now: datetime) -> OpenIncident:
-    codes = view.faults or ((view.fault,) if view.fault else ())
-    subjects = [
-        Subject(cluster=view.cluster, pool=view.pool, node=view.node, fault=code, fault_class=lookup(code).fault_class)
-        for code in codes
-    ]
-    latched = any(lookup(code).fault_class.latched for code in codes)
+def _incident(view: IncidentView, subjects: list[Subject], silences: list[Silence]) -> OpenIncident:
+    latched = any(one.fault_class.latched for one in subjects if one.fault_class)
     return OpenIncident(
         id=view.id,
         cluster=view.cluster,

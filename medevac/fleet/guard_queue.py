@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -48,31 +49,32 @@ def at_once(state: State, request: LeaseRequest, turn: datetime, limits: Limits,
         if key is None:
             continue
         leases = [lease for lease in others if lease.domains.get(kind) == key]
-        units = {_unit(kind, lease) for lease in leases}
+        busy = units(kind, leases)
         mine[key] = me if kind in BY_MACHINE else request.gang or me
-        if mine[key] in units:
+        if mine[key] in busy:
             continue
         allowed = allowed_at_once(share, census.size(key))
         out = census.out.get(key, frozenset()) - {lease.node_key for lease in leases} - {me}
-        free[key] = allowed - len(units) - len(out)
+        free[key] = allowed - len(busy) - len(out)
         if free[key] <= 0:
             holders = (*sorted({lease.incident for lease in leases}), *sorted(out))
             reason = f"{key}: {allowed} at once; {_holders(leases, out)}"
-            return Denial(reason, holders[:NAMED], blocked=key, ours=len(units) >= allowed)
+            return Denial(reason, holders[:NAMED], blocked=key, ours=len(busy) >= allowed)
     ahead = _ahead(state, request.lease_id, turn)
     first = min(ahead, key=_order, default=None)
     for key, places in free.items():
         before = [q for q in ahead if key in q.domains.values() and (q.blocked == key or q is first)]
         kind = key.partition(":")[0]
-        if len({_unit(kind, q) for q in before} - {mine[key]}) >= places:
+        if len(units(kind, before) - {mine[key]}) >= places:
             names = tuple(q.incident for q in sorted(before, key=_order)[:NAMED])
             reason = f"{key}: {places} free; before this: {', '.join(names)}"
             return Denial(reason, names, blocked=key, ours=True)
     return None
 
 
-def _unit(kind: str, one: Lease | Queued) -> str:
-    return node_key(one.cluster, one.node) if kind in BY_MACHINE else one.unit
+def units(kind: str, those: Iterable[Lease | Queued]) -> set[str]:
+    """What counts once in a domain of that kind: nodes of one gang together, except where it is about machines."""
+    return {node_key(one.cluster, one.node) if kind in BY_MACHINE else one.unit for one in those}
 
 
 def allowed_at_once(share: Share, size: int) -> int:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from medevac.fleet.census import domain_key
+from medevac.fleet.guard_queue import allowed_at_once, units
 from medevac.fleet.guard_state import Lease
 from medevac.fleet.node import Node
 from medevac.policy.policy import Policy
@@ -26,8 +27,7 @@ class Used(NamedTuple):
 
     domain: str
     used: int
-    limit: int | None
-    """None where the policy limits no such domain."""
+    limit: int
     size: int
 
 
@@ -75,13 +75,14 @@ def in_use(policy: Policy, leases: list[Lease], nodes: list[Node]) -> list[Used]
     sizes: Counter[str] = Counter()
     for node in nodes:
         sizes.update(domain_key(kind, value) for kind, value in policy.domains(node).items())
-    units: dict[str, set[str]] = {}
+    held: dict[tuple[str, str], list[Lease]] = {}
     for lease in leases:
-        for domain in lease.domains.values():
-            units.setdefault(domain, set()).add(lease.unit)
+        for kind, domain in lease.domains.items():
+            held.setdefault((domain, kind), []).append(lease)
     found = []
-    for domain, disrupted in sorted(units.items()):
-        share = policy.limits.at_once.get(domain.partition(":")[0])
+    for (domain, kind), those in sorted(held.items(), key=lambda one: one[0]):
+        share = policy.limits.at_once.get(kind)
         if share is not None:
-            found.append(Used(domain, len(disrupted), share.of(sizes[domain]), sizes[domain]))
+            limit = allowed_at_once(share, sizes[domain])
+            found.append(Used(domain, len(units(kind, those)), limit, sizes[domain]))
     return found

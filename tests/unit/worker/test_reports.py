@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 
+from medevac.events.event import HealthEvent, Kind, Statement
 from medevac.faults.classes import FaultClass
 from medevac.fleet.node import Node
 from medevac.incident import End, Hold, Line, State, StepKey
@@ -69,6 +70,26 @@ async def test_a_silenced_latched_fault_is_in_it_all_the_same(
     assert incident.silences == ("s-1",)
     assert [one.id for one in found.silences] == ["s-1"]
     assert "silenced (s-1)" in said
+
+
+async def test_a_silence_of_one_source_is_listed_with_what_that_source_raised(
+    client: httpx.AsyncClient, stores: Stores, node: Node
+) -> None:
+    said = HealthEvent(
+        source="kmsg", sender="syslog", id="1", dedupe_key="1", fault="xid/79", kind=Kind.FAULT,
+        statement=Statement.EDGE, received_at=NOW, cluster=node.cluster,
+    )  # fmt: skip
+    stores.ledger.see_events([(said, node.name, "recorded")])
+    for id, source in (("s-1", "kmsg"), ("s-2", "alertmanager")):
+        matcher = Matcher(source=source)
+        stores.silences.add(
+            Silence(
+                id=id, by="otto", reason="loud", at=NOW - HOUR, until=NOW + HOUR, matcher=matcher, holds=tuple(Holds)
+            )
+        )
+    stores.ledger.upsert_incident(view_of(node, fault="xid/79"))
+    found, _ = await handover(client)
+    assert found.incidents[0].silences == ("s-1",)
 
 
 async def test_it_is_said_in_chat_by_those_who_may(
