@@ -9,6 +9,7 @@ from activities.clock import Clock, utcnow
 from activities.failures import redact
 from activities.folding import Folding
 from activities.intended import Lost, Rejected, SendOnce
+from activities.ports import Board
 from activities.quietly import Quietly
 from activities.registry import Registry
 from medevac.incident import Outcome, StepResult
@@ -37,11 +38,14 @@ class MessageActivities:
     def notify(self, request: sig.NotifyRequest) -> StepResult:
         """A ledger that is down doesn't silence it: then a crash at the wrong moment may say it twice."""
         key, chat = str(request.key), self._registry.chat
+        if request.shown and isinstance(chat, Board):
+            return StepResult(outcome=Outcome.DONE, reason="its own message says so", at=self._clock())
         if request.topic and self._quietly and (why := self._quietly.of(request.key.incident, self._clock())):
             return StepResult(outcome=Outcome.DONE, reason=f"nobody was told: {why}", at=self._clock())
         if request.topic and self._folding.folds(request.key, request.topic, request.text, request.page, self._clock()):
             return StepResult(outcome=Outcome.DONE, reason="told together with others", at=self._clock())
-        text = (PAGE if request.page else "") + redact(request.text, MAX_TEXT)
+        called = (PAGE if request.page else "") + "".join(f"@{group} " for group in request.mention)
+        text = called + redact(request.text, MAX_TEXT)
         try:
             ref, new = self._once.send(
                 request.key,

@@ -213,6 +213,10 @@ class NotifyRequest(Keyed):
     text: str
     page: bool = False
     """True where a person must look now: handed over, expired approval, stuck."""
+    mention: tuple[str, ...] = ()
+    """Groups of people who are called by name, where the chat knows them."""
+    shown: bool = False
+    """Said only where the chat keeps no message of its own that shows the same."""
     topic: str = ""
     """Many messages of one topic within a minute are told together; empty = always posted by itself."""
 

@@ -13,6 +13,7 @@ from enum import Enum
 
 from activities.ports import NotSent, Page, Pager, Unclear
 from activities.storage.posts import Post
+from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalState, ApprovalView
 from medevac.incident import IncidentView, State
 from medevac.model import digest
@@ -85,6 +86,7 @@ class Pages:
             )
             for view in homeless
         ]
+        found += self._unanswered({view.id: view for view in opened}, now)
         found += [
             self._page(
                 f"breaker/{one.cluster}/{one.cause}",
@@ -95,6 +97,30 @@ class Pages:
             for one in self._stores.guard.open_breakers()
         ]
         return found
+
+    def _unanswered(self, opened: dict[str, IncidentView], now: datetime) -> list[Page]:
+        """Questions that are still open after the reminder, where the policy has somebody woken for that."""
+        due = []
+        for view in self._stores.ledger.approvals(pending_only=True, limit=LOOKED_AT):
+            waiting = [opened[w.incident] for w in view.waiters if w.incident in opened]
+            quiet = bool(waiting) and all(self._quiet(one, now) for one in waiting)
+            if view.need.reminder and view.need.reminder.page and now >= tally.remind_at(view) and not quiet:
+                due.append(view)
+        pages = [
+            self._page(
+                f"approval/{view.id}",
+                f"medevac: still waits for a yes or no: {view.title}",
+                f"{' or '.join(tally.voters(view, now))} may vote; no answer until {view.expires_at:%Y-%m-%d %H:%M} UTC"
+                f" is a no. See `medevac approvals show {view.id}`.",
+                "the fleet",
+                critical=False,
+            )
+            for view in due[:ALONE]
+        ]
+        if more := due[ALONE:]:
+            title = "medevac: more questions wait, beside those paged alone; `medevac approvals` lists them"
+            pages.append(self._page("approvals/more", title, f"{len(more)} more", "the fleet", critical=False))
+        return pages
 
     def _expired(self, opened: list[IncidentView], now: datetime) -> tuple[set[str], list[ApprovalView]]:
         """Open incidents whose question nobody answered and who still wait for somebody; questions of nobody's."""

@@ -17,8 +17,6 @@ with workflow.unsafe.imports_passed_through():
     from medevac.incident import StepKey
     from workflows.messages import APPROVAL, ApprovalInput, AskRequest, Decided
 
-REMIND_AT = 0.5
-"""Share of the time after which those who may vote are reminded once."""
 SIGNALS_AT_ONCE = 200
 GATHER_S = 1.0
 GATHER_MOST_S = 15.0
@@ -100,20 +98,28 @@ class ApprovalWorkflow:
                 continue
             if not asked:
                 asked = True
-                self._say(f"{view.title}: yes or no? {len(view.waiters)} waiting, see approval {view.id}")
+                self._say(f"{view.title}: yes or no? {len(view.waiters)} waiting, see approval {view.id}", shown=True)
                 continue
             if self.changed:
                 self.changed = False
                 await self._record()
             now = workflow.now()
-            remind_at = view.requested_at + (view.expires_at - view.requested_at) * REMIND_AT
-            due = view.expires_at if reminded or remind_at <= now else remind_at
+            remind_at, reminder = tally.remind_at(view), view.need.reminder
+            # Without a reminder of its own, the one that is overdue is left out, as histories have it.
+            over = reminded or (remind_at <= now and reminder is None)
+            due = view.expires_at if over else remind_at
             if await self._news(max(due - now, timedelta(milliseconds=1))):
                 continue
             if due == remind_at and not reminded:
                 reminded = True
                 until = f"{view.expires_at:%H:%M} UTC"
-                self._say(f"still waiting for a yes or no until {until}: {view.title} ({view.id})")
+                then = reminder.then if reminder else ()
+                also = f"; {' and '.join(then)} may vote as well from now on" if then else ""
+                self._say(f"still waiting for a yes or no until {until}: {view.title} ({view.id}){also}", then)
+                if then:
+                    # Whoever looks at the ledger for what waits for them looks again.
+                    self.view = (latest := self._open()).model_copy(update={"rev": latest.rev + 1})
+                    self.changed = True
         self.view = self._open().model_copy(update={"state": self.result.state, "result": self.result})
         await self._record()
         await self._tell()
@@ -168,12 +174,14 @@ class ApprovalWorkflow:
         except ActivityError as error:
             workflow.logger.warning("approval %s could not be written to the ledger: %s", self.id, error.cause)
 
-    def _say(self, text: str) -> None:
+    def _say(self, text: str, mention: tuple[str, ...] = (), *, shown: bool = False) -> None:
         """Beside the wait: a chat that is down never holds a vote back."""
-        self.saying.append(asyncio.create_task(self._post(text)))
+        request = sig.NotifyRequest(
+            key=self._key("notify"), thread=self.id, text=text, page=True, mention=mention, shown=shown
+        )
+        self.saying.append(asyncio.create_task(self._post(request)))
 
-    async def _post(self, text: str) -> None:
-        request = sig.NotifyRequest(key=self._key("notify"), thread=self.id, text=text, page=True)
+    async def _post(self, request: sig.NotifyRequest) -> None:
         try:
             await workflow.execute_activity(
                 sig.NOTIFY.name, request, result_type=sig.NOTIFY.gives, **sig.NOTIFY.options(self.timing)

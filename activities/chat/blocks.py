@@ -23,6 +23,9 @@ CONTEXT = 2_000
 
 Block = dict[str, Any]
 
+CALL: Block = {"type": "section", "text": {"type": "mrkdwn", "text": "<!here>"}}
+"""Calls those who are in the channel; where there are blocks, a mention in the fallback calls nobody."""
+
 
 def message(card: Card) -> dict[str, Any]:
     """Arguments of `chat.postMessage` and `chat.update`."""
@@ -40,7 +43,7 @@ def blocks(card: Card) -> list[Block]:
         made.append({"type": "actions", "elements": [_button(one) for one in card.buttons]})
     if card.footnote:
         made.append({"type": "context", "elements": [_mrkdwn(words(card.footnote, CONTEXT))]})
-    return made[:BLOCKS]
+    return made[: BLOCKS - 1]
 
 
 def sections(fields: tuple[Field, ...]) -> list[Block]:

@@ -16,6 +16,7 @@ from medevac.telling.facts import Links
 
 ChannelId = Annotated[str, StringConstraints(pattern=r"^[CGD][A-Z0-9]{2,30}$")]
 """Not its name: names change, and `chat.update` takes ids only."""
+GroupId = Annotated[str, StringConstraints(pattern=r"^S[A-Z0-9]{2,30}$")]
 LEAST = 16
 
 
@@ -84,6 +85,8 @@ class SlackOptions(Model):
     owners: dict[str, ChannelId] = {}
     """Owner of a job (its label, else its namespace) → where that team is told of its jobs."""
     links: Links = Links()
+    groups: dict[str, GroupId] = {}
+    """Groups of the policy → Slack's user groups, called by name where a question is told to them."""
     drill: bool = False
     """A workspace for trials, the only kind that a simulated fleet may speak to."""
     api: str = Field(default="https://slack.com/api/", pattern=r"^https?://[!-~]{1,200}/$")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import OrderedDict
@@ -25,6 +26,7 @@ EVENT = "medevac"
 OURS = "medevac-"
 """Threads that are no incident's."""
 LOUD = "@here "
+CALLED = re.compile(r"@(\S+) ")
 PATIENCE_S = 20.0
 """How long a line waits for its incident's message to be there, before it is told by itself."""
 TURN_S = 1.5
@@ -82,6 +84,8 @@ class SlackChat:
             # Buttons and all: what isn't given anew is gone.
             self.api.send("chat.update", channel=at.channel, ts=at.reference, **made)
             return at
+        if card.loud:
+            made["blocks"] = [blocks.CALL, *made["blocks"]]
         answer = self.api.send("chat.postMessage", channel=channel, metadata=_metadata(key), **made)
         return Place(str(answer.get("channel") or channel), str(answer["ts"]))
 
@@ -113,9 +117,9 @@ class SlackChat:
 
     def post(self, key: str, thread: str, text: str) -> str:
         loud = text.startswith(LOUD)
-        said = blocks.escape(text.removeprefix(LOUD))
+        said = f"<!here> {self._called(text.removeprefix(LOUD))}" if loud else blocks.escape(text)
         arguments: dict[str, Any] = {
-            "text": blocks.cut(f"<!here> {said}" if loud else said, blocks.TEXT),
+            "text": blocks.cut(said, blocks.TEXT),
             "metadata": _metadata(key),
             "unfurl_links": False,
         }
@@ -130,6 +134,15 @@ class SlackChat:
             self._wait_for_its_thread(key)
             arguments["channel"] = self.options.channels.everyday
         return str(self.api.send("chat.postMessage", patience_s=TURN_S, **arguments)["ts"])
+
+    def _called(self, text: str) -> str:
+        """With the groups that it begins with as Slack calls them; one that isn't configured stays a word."""
+        calls = ""
+        while (match := CALLED.match(text)) is not None:
+            group = self.options.groups.get(match[1])
+            calls += f"<!subteam^{group}> " if group else blocks.escape(match[0])
+            text = text[match.end() :]
+        return calls + blocks.escape(text)
 
     def _wait_for_its_thread(self, key: str) -> None:
         now = time.monotonic()

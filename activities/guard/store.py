@@ -24,7 +24,6 @@ from medevac.fleet.census import Census
 from medevac.fleet.guard import CLOSING_PEOPLE, Guard
 from medevac.fleet.guard_state import Breaker, Lease, State
 from medevac.fleet.lease import Granted, LeaseAnswer, LeaseRef, LeaseRequest
-from medevac.policy.people import need
 from medevac.policy.policy import Policy
 
 FORGET_EVERY = 500
@@ -127,11 +126,8 @@ class GuardStore:
 
     def _run(self, batch: list[Job[_Work]]) -> None:
         policy = self._policies.active().policy
-        expires_s = policy.approval_expires
         guard = Guard(
-            policy.limits,
-            fleet=need(policy.who_may.fleet, (), expires_s),
-            one=need(policy.who_may.replace, (), expires_s),
+            policy.limits, fleet=policy.need(policy.who_may.fleet, ()), one=policy.need(policy.who_may.replace, ())
         )
         now = max(job.work.now for job in batch)
         requests = [job.work.request for job in batch if job.work.request is not None]

@@ -7,7 +7,7 @@ the list that the voter was shown.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from medevac.approvals.approval import (
     ApprovalRequest,
@@ -19,13 +19,14 @@ from medevac.approvals.approval import (
     Waiter,
 )
 from medevac.model import digest
-from medevac.policy.plan import ApprovalNeed
+from medevac.policy.people import REMIND_AT
+from medevac.policy.plan import ApprovalNeed, Reminder
 
 
 def shown_hash(title: str, need: ApprovalNeed, waiters: tuple[Waiter, ...]) -> str:
     """Of what a voter sees and agrees to: every waiter with its plan, and who must say yes."""
     listed = sorted((waiter.model_dump(mode="json") for waiter in waiters), key=lambda w: str(w["incident"]))
-    return digest({"title": title, "need": need.model_dump(mode="json"), "waiters": listed})[:16]
+    return digest({"title": title, "need": need.model_dump(mode="json", exclude=need.unsaid), "waiters": listed})[:16]
 
 
 # -- who waits -------------------------------------------------------------------------------------------------
@@ -97,6 +98,34 @@ def voided(before: ApprovalView, after: ApprovalView) -> tuple[Vote, ...]:
     return tuple(vote for vote in before.votes if vote not in after.votes)
 
 
+# -- who may ----------------------------------------------------------------------------------------------------
+
+
+def remind_at(view: ApprovalView) -> datetime:
+    """When a question that is still open is told again, and its second group may vote as well."""
+    reminder = view.need.reminder
+    if reminder is None:
+        return view.requested_at + (view.expires_at - view.requested_at) * REMIND_AT
+    return view.requested_at + timedelta(seconds=reminder.after_s)
+
+
+def voters(view: ApprovalView, at: datetime) -> tuple[str, ...]:
+    """Groups whose members may vote at that moment."""
+    reminder = view.need.reminder
+    return view.need.groups + (reminder.then if reminder is not None and at >= remind_at(view) else ())
+
+
+def waits_for(view: ApprovalView, person: str, groups: Sequence[str], now: datetime) -> bool:
+    """Whether this person's word is wanted: of those who may vote now, not who asked, and not heard on this list."""
+    before = _vote_of(view, person)
+    return (
+        view.result is None
+        and bool(set(groups) & set(voters(view, now)))
+        and _person(person) not in _requesters(view)
+        and (before is None or before.shown_hash != view.shown_hash)
+    )
+
+
 # -- voting ----------------------------------------------------------------------------------------------------
 
 
@@ -116,8 +145,13 @@ def refusal(view: ApprovalView, vote: Vote, now: datetime) -> str | None:
         return f"you said {before.verdict} at {before.at:%H:%M:%S} UTC; a vote isn't changed, `hold` stops the incident"
     if _person(vote.voter) in _requesters(view):
         return "you asked for this, someone else must decide"
-    if not set(vote.groups) & set(view.need.groups):
-        return f"only members of {', '.join(view.need.groups)} may decide this; you are in {_list(vote.groups)}"
+    # By both clocks: the gateway's, which is signed and counted again later, and the one that decides here.
+    if not set(vote.groups) & set(may := voters(view, min(vote.at, now))):
+        if set(vote.groups) & set(voters(view, view.expires_at)):
+            return (
+                f"until {remind_at(view):%Y-%m-%d %H:%M} UTC only {_list(may)} may decide this; from then on you, too"
+            )
+        return f"only members of {_list(may)} may decide this; you are in {_list(vote.groups)}"
     if vote.shown_hash != view.shown_hash:
         return "the list changed since you were shown it; look again, then vote"
     return None
@@ -143,10 +177,11 @@ def result(view: ApprovalView, now: datetime) -> ApprovalResult | None:
         return _result(view, ApprovalState.REJECTED, now, rejects[:1], rejects[0].reason or "no reason given")
     if not view.waiters:
         return _result(view, ApprovalState.WITHDRAWN, now, [], "nobody waits for it any more")
-    if not _missing(view):
+    missing = _missing(view, now)
+    if not missing:
         return _result(view, ApprovalState.APPROVED, now, votes, "; ".join(v.reason for v in votes if v.reason))
     if now >= view.expires_at:
-        reason = f"no decision until {view.expires_at:%Y-%m-%d %H:%M} UTC; {_missing(view)}"
+        reason = f"no decision until {view.expires_at:%Y-%m-%d %H:%M} UTC; {missing}"
         return _result(view, ApprovalState.EXPIRED, now, [], reason)
     return None
 
@@ -158,15 +193,15 @@ def status(view: ApprovalView, now: datetime) -> str:
         by = f" by {' and '.join(decided.by)}" if decided.by else ""
         return f"{decided.state}{by}{f': {decided.reason}' if decided.reason else ''}"
     count = len(_counting(view))
-    return f"recorded {count} of {view.need.threshold}; {_missing(view)}"
+    return f"recorded {count} of {view.need.threshold}; {_missing(view, now)}"
 
 
-def _missing(view: ApprovalView) -> str:
+def _missing(view: ApprovalView, now: datetime) -> str:
     """What an approval still lacks; empty when nothing."""
     yes = [vote for vote in _counting(view) if vote.verdict is Verdict.APPROVE]
     lacks = []
     if (more := view.need.threshold - len(yes)) > 0:
-        lacks.append(f"{more} more of {', '.join(view.need.groups)}")
+        lacks.append(f"{more} more of {', '.join(voters(view, now))}")
     if view.need.one_of is not None and not any(view.need.one_of in vote.groups for vote in yes):
         lacks.append(f"one of {view.need.one_of}")
     return f"missing: {' and '.join(lacks)}" if lacks else ""
@@ -176,7 +211,7 @@ def _counting(view: ApprovalView) -> list[Vote]:
     """One vote a person, the first; who asked doesn't count even if their request joined after they voted."""
     first: dict[str, Vote] = {}
     for vote in view.votes:
-        if set(vote.groups) & set(view.need.groups):
+        if set(vote.groups) & set(voters(view, vote.at)):
             first.setdefault(_person(vote.voter), vote)
     return [vote for person, vote in first.items() if person not in _requesters(view)]
 
@@ -214,14 +249,24 @@ def _over(view: ApprovalView, decided: ApprovalResult) -> str:
 
 def _stricter(one: ApprovalNeed, other: ApprovalNeed) -> ApprovalNeed:
     """Both needs at once: more people, only those whom both accept, and the earlier end of waiting."""
-    common = tuple(group for group in one.groups if group in other.groups)
+    groups = tuple(group for group in one.groups if group in other.groups) or one.groups
     return ApprovalNeed(
-        groups=common or one.groups,
+        groups=groups,
         threshold=max(one.threshold, other.threshold),
         one_of=one.one_of or other.one_of,
         expires_s=min(one.expires_s, other.expires_s),
         why=one.why,
+        reminder=_later(one, other, groups),
     )
+
+
+def _later(one: ApprovalNeed, other: ApprovalNeed, groups: tuple[str, ...]) -> Reminder | None:
+    """The later of both reminders, to those whom both accept by then."""
+    if one.reminder is None and other.reminder is None:
+        return None
+    a, b = (need.reminder or Reminder(after_s=need.expires_s * REMIND_AT) for need in (one, other))
+    both = [name for name in (*one.groups, *a.then) if name in (*other.groups, *b.then) and name not in groups]
+    return Reminder(after_s=max(a.after_s, b.after_s), then=tuple(both), page=a.page or b.page)
 
 
 def _shown(view: ApprovalView) -> ApprovalView:

@@ -111,6 +111,13 @@ def _people(policy: Policy) -> Iterator[Violation]:
         yield Violation(("who_may", "stop"), "one person alone can always stop", "write `votes: 1` and no `one_of`")
     if "viewer" not in who.stop.groups:
         yield Violation(("who_may", "stop", "groups"), "a viewer can always stop", "add `viewer`")
+    if who.stop.then:
+        yield Violation(("who_may", "stop", "then"), "stopping is never put to a vote", "add them to `groups`")
+    for act in type(who).model_fields:
+        if both := [name for name in getattr(who, act).then if name in getattr(who, act).groups]:
+            yield Violation(("who_may", act, "then"), f"`{both[0]}` may vote from the beginning", "write it once")
+    if policy.approval_reminder is not None and policy.approval_reminder >= policy.approval_expires:
+        yield Violation(("approval_reminder",), "the question is over by then", "give less than `approval_expires`")
 
 
 def _pools(policy: Policy) -> Iterator[Violation]:

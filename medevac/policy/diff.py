@@ -40,6 +40,7 @@ SETTINGS = {
     "drains.pod_grace": DOWN,
     "drains.bypass_budgets": UP,
     "approval_expires": UP,
+    "approval_pages": NEVER,
     "watch": DOWN,
     "notice_margin": UP,
     "verify": DOWN,
@@ -329,6 +330,10 @@ def _people(old: Policy, new: Policy) -> Iterator[PolicyChange]:
             # Fewer people who may stop is no narrowing.
             up = bool(added) if act != "stop" else bool(removed)
             yield _change(f"{here}.groups", a.groups, b.groups, up, f"who may {act}: {', '.join(b.groups)}")
+        if a.then != b.then:
+            up = bool(set(b.then) - {*a.then, *a.groups})
+            then = f"after the reminder {', '.join(b.then)} as well" if b.then else "nobody else after the reminder"
+            yield _change(f"{here}.then", a.then, b.then, up, f"who may {act}: {then}")
         if a.votes != b.votes:
             yield _change(f"{here}.votes", a.votes, b.votes, b.votes < a.votes, f"{act} takes {b.votes} people")
         if a.one_of != b.one_of:
@@ -399,6 +404,7 @@ _SPANS = (
     "repeat",
     "quiet",
     "approval_expires",
+    "approval_reminder",
     "attempts.window",
 )
 

@@ -6,7 +6,10 @@ from pydantic import Field
 
 from medevac.model import Model
 from medevac.policy.names import Name
-from medevac.policy.plan import ApprovalNeed
+from medevac.policy.plan import ApprovalNeed, Reminder
+
+REMIND_AT = 0.5
+"""Share of its time after which an open question is told again, where the policy doesn't say when."""
 
 
 class Who(Model):
@@ -16,6 +19,8 @@ class Who(Model):
     """Distinct people, not counting who asked."""
     one_of: Name | None = None
     """At least one voter must be in this group."""
+    then: tuple[Name, ...] = ()
+    """From the reminder on, these are told and may vote as well."""
 
 
 class WhoMay(Model):
@@ -31,6 +36,13 @@ class WhoMay(Model):
     """Freeze, halt, hold. A person alone can always stop."""
 
 
-def need(who: Who, why: tuple[str, ...], expires_s: float) -> ApprovalNeed:
+def need(
+    who: Who, why: tuple[str, ...], expires_s: float, remind_s: float | None = None, page: bool = False
+) -> ApprovalNeed:
     """The policy's words copied into a request, so that a later change alters nothing retroactively."""
-    return ApprovalNeed(groups=who.groups, threshold=who.votes, one_of=who.one_of, expires_s=expires_s, why=why)
+    reminder = None
+    if who.then or page or remind_s is not None:
+        reminder = Reminder(after_s=expires_s * REMIND_AT if remind_s is None else remind_s, then=who.then, page=page)
+    return ApprovalNeed(
+        groups=who.groups, threshold=who.votes, one_of=who.one_of, expires_s=expires_s, why=why, reminder=reminder
+    )

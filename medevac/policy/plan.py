@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 from medevac.faults.classes import Covers, FaultClass
 from medevac.fleet.node import Identity
@@ -80,6 +81,16 @@ class PassedOver(Model):
     why: str
 
 
+class Reminder(Model):
+    """What becomes of a question that is still open after a while."""
+
+    after_s: float
+    then: tuple[str, ...] = ()
+    """Groups that are told from then on, and may vote as well."""
+    page: bool = False
+    """Somebody is woken."""
+
+
 class ApprovalNeed(Model):
     """Who must say yes, copied from the policy so that a later change alters nothing retroactively."""
 
@@ -92,6 +103,13 @@ class ApprovalNeed(Model):
     expires_s: float
     """Expiry is a no."""
     why: tuple[str, ...]
+    reminder: Reminder | None = None
+    """None: once, after half the time, to the same groups."""
+
+    @property
+    def unsaid(self) -> set[str]:
+        """What is left out of digests, so that they are those of questions asked before the field was there."""
+        return {"reminder"} if self.reminder is None else set()
 
 
 class Plan(Model):
@@ -161,7 +179,9 @@ class Plan(Model):
     @cached_property
     def hash(self) -> str:
         """Equal for plans that would do the same to the same machine for the same faults, whenever they are made."""
-        left_out = _NOT_HASHED if self.order else _NOT_HASHED | {"order"}
+        left_out: dict[str, Any] = dict.fromkeys(_NOT_HASHED if self.order else _NOT_HASHED | {"order"}, True)
+        if self.approval is not None:
+            left_out["approval"] = self.approval.unsaid
         return digest(self.model_dump(mode="json", exclude=left_out))[:16]
 
     def stays_within(self, approved: Plan) -> bool:

@@ -105,6 +105,10 @@ class Policy(Model):
     who_may: WhoMay = WhoMay()
     approval_expires: Annotated[Duration, Field(gt=0, le=86_400)] = 14_400.0
     """No answer by then is a no."""
+    approval_reminder: Annotated[Duration, Field(gt=0)] | None = None
+    """When those who haven't answered are told again, and each act's second group (`then`) too. Unset: half-way."""
+    approval_pages: bool = False
+    """The reminder wakes whoever is on call, until the question is decided."""
     thresholds: tuple[Threshold, ...] = ()
     watch: Duration = 600.0
     """A fault that may clear by itself is given this long, from when it was first seen."""
@@ -152,4 +156,4 @@ class Policy(Model):
         return domains
 
     def need(self, who: Who, why: tuple[str, ...]) -> ApprovalNeed:
-        return need(who, why, self.approval_expires)
+        return need(who, why, self.approval_expires, self.approval_reminder, self.approval_pages)

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalState, ApprovalView, Waiter
 from medevac.faults.catalogue import lookup
 from medevac.telling.card import At, Button, Card, Confirm, Field, Link, Words
@@ -35,6 +36,7 @@ def approval_card(view: ApprovalView, facts: Mapping[str, Facts], links: Links) 
         fields=(*head, *body),
         buttons=_buttons(view) if pending else (),
         footnote=(f"approval {view.id}",),
+        loud=pending,
     )
 
 
@@ -65,9 +67,11 @@ def _head(view: ApprovalView) -> tuple[Field, ...]:
     requesters = {view.requested_by, *view.also_requested_by} - {"medevac"}
     barred = f"; not {', '.join(sorted(requesters))}, who asked" if requesters else ""
     votes = "".join(f"; {vote.voter} said {vote.verdict} by {vote.via}" for vote in view.votes)
+    then = need.reminder.then if need.reminder else ()
+    later: Words = ("; from ", At(tally.remind_at(view)), f" on members of {', '.join(then)} as well") if then else ()
     nodes = "its node stays" if len(view.waiters) == 1 else "the nodes stay"
     return (
-        Field("Who may approve", (f"{need.threshold} of {', '.join(need.groups)}{also}{barred}{votes}",)),
+        Field("Who may approve", (f"{need.threshold} of {', '.join(need.groups)}{also}", *later, f"{barred}{votes}")),
         Field(
             "If nobody answers",
             ("it is a no at ", At(view.expires_at), f": {nodes} as they are, and a person must take it from there",),

@@ -55,6 +55,8 @@ class Card:
     """Most important first: what has no room is cut from the end."""
     buttons: tuple[Button, ...] = ()
     footnote: Words = ()
+    loud: bool = False
+    """People are called to it when it is first shown."""
 
 
 def plain(card: Card, zone: tzinfo = UTC) -> str:

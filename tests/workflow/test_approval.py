@@ -19,7 +19,7 @@ from activities import signatures as sig
 from medevac.approvals.approval import ApprovalRequest, ApprovalResult, ApprovalView, Verdict, Vote, Waiter
 from medevac.approvals.signing import Signer, new_key
 from medevac.incident import StepKey, StepResult
-from medevac.policy.plan import ApprovalNeed
+from medevac.policy.plan import ApprovalNeed, Reminder
 from tests.votes import KEYS, SIGNER
 from tests.workflow.scripted import Script
 from workflows.approval import ApprovalWorkflow
@@ -49,10 +49,14 @@ class WaiterWorkflow:
 class Question:
     """One approval under test."""
 
-    def __init__(self, client: Client, *, threshold: int = 1, expires_s: float = 60.0) -> None:
+    def __init__(
+        self, client: Client, *, threshold: int = 1, expires_s: float = 60.0, reminder: Reminder | None = None
+    ) -> None:
         self.client = client
         self.id = f"a-{uuid.uuid4().hex[:8]}"
-        self.need = ApprovalNeed(groups=("approvers",), threshold=threshold, expires_s=expires_s, why=("a test",))
+        self.need = ApprovalNeed(
+            groups=("approvers",), threshold=threshold, expires_s=expires_s, why=("a test",), reminder=reminder
+        )
         self.waiters: list[WorkflowHandle[Any, ApprovalResult]] = []
 
     @property
@@ -224,3 +228,32 @@ async def test_chat_that_is_down_holds_no_vote_back(client: Client, queue: str, 
     await question.vote("alice")
     assert await question.handle.result() == "approved"
     assert (await question.waiters[0].result()).state == "approved"
+
+
+async def test_the_second_group_is_told_at_the_reminder_and_may_vote_then(
+    client: Client, queue: str, script: Script
+) -> None:
+    question = Question(client, reminder=Reminder(after_s=3, then=("second",)))
+    await question.ask(queue)
+    with pytest.raises(WorkflowUpdateFailedError) as error:
+        await question.vote("olga", group="second")
+    assert "only approvers may decide this; from then on you, too" in str(error.value.cause)
+
+    def told() -> list[sig.NotifyRequest]:
+        said: list[sig.NotifyRequest] = script.asked(sig.NOTIFY)
+        return [one for one in said if one.thread == question.id]
+
+    async with asyncio.timeout(20):
+        while len(told()) < 2:  # noqa: ASYNC110 - of a workflow
+            await asyncio.sleep(0.05)
+    first, reminder = told()
+    assert (first.mention, first.shown) == ((), True)
+    assert (reminder.mention, reminder.shown, reminder.page) == (("second",), False, True)
+    assert "second may vote as well" in reminder.text
+    before = max(
+        one.approval.rev for one in script.asked(sig.RECORD) if one.approval and one.approval.id == question.id
+    )
+    assert before >= 2, "whoever looks at the ledger sees that something has changed"
+    assert (await question.vote("olga", group="second", shown=(await question.view()).shown_hash)).startswith(
+        "approved by olga"
+    )

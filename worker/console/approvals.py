@@ -27,8 +27,8 @@ async def approvals(request: Request, served: Served, here: Here) -> HTMLRespons
             for view in served.stores.ledger.approvals(pending_only=False, limit=RECENT)
             if view.state is not ApprovalState.PENDING
         ]
-        mine = [view for view in pending if may_vote(here, view)]
-        others = [view for view in pending if not may_vote(here, view)]
+        mine = [view for view in pending if may_vote(here, view, served.now())]
+        others = [view for view in pending if view not in mine]
         return page(request, served, here, "approvals.html", mine=mine, others=others, recent=recent)
 
     return await served.threads.run(read)
@@ -41,7 +41,14 @@ async def approval(
     """With `verdict`, the page on which it is confirmed."""
     view = await find(served, approval)
     return await served.threads.run(
-        page, request, served, here, "approval.html", view=view, verdict=verdict, mine=may_vote(here, view)
+        page,
+        request,
+        served,
+        here,
+        "approval.html",
+        view=view,
+        verdict=verdict,
+        mine=may_vote(here, view, served.now()),
     )
 
 

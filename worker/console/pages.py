@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from activities.ports import Unreadable
 from activities.storage.policies import NoPolicy
+from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalView
 from worker.console.sessions import Session
 from worker.engine import Declined, NotRunning, Unavailable
@@ -99,7 +100,7 @@ def page(
         installation=served.installation,
         session=session,
         here=request.url.path,
-        waiting=sum(may_vote(session, view) for view in waiting),
+        waiting=sum(may_vote(session, view, served.now()) for view in waiting),
         said=said,
         now=served.now(),
         **values,
@@ -110,14 +111,9 @@ def page(
     return response
 
 
-def may_vote(session: Session, view: ApprovalView) -> bool:
-    """Whether this approval waits for this person: in its groups, not who asked, and not heard yet."""
-    me = session.person
-    return (
-        bool(set(me.groups) & set(view.need.groups))
-        and me.id not in (view.requested_by, *view.also_requested_by)
-        and not any(vote.voter == me.id and vote.shown_hash == view.shown_hash for vote in view.votes)
-    )
+def may_vote(session: Session, view: ApprovalView, now: datetime) -> bool:
+    """Whether this approval waits for this person."""
+    return tally.waits_for(view, session.person.id, session.person.groups, now)
 
 
 def render(template: str, part: str | None = None, **values: Any) -> str:

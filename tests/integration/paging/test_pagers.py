@@ -21,7 +21,7 @@ from medevac.faults.faultset import FaultSet
 from medevac.fleet.node import Node
 from medevac.incident import End, State
 from medevac.policy.loading import load, preset
-from medevac.policy.plan import ApprovalNeed
+from medevac.policy.plan import ApprovalNeed, Reminder
 from tests.integration.paging.far_side import GENIE_KEY, ROUTING_KEY, FarSide, far_side
 from tests.unit.worker.conftest import node as node
 from tests.unit.worker.conftest import stores as stores
@@ -201,6 +201,33 @@ def test_an_open_breaker_pages_until_it_closes(pages: Pages, stores: Stores, far
     with stores.database.transaction() as connection:
         connection.execute(sa.update(breakers).values(closed_at=NOW))
     look(pages, stores)
+    assert not far.open
+
+
+def test_an_open_question_pages_from_its_reminder_on_where_the_policy_says_so(
+    pages: Pages, stores: Stores, node: Node, far: FarSide
+) -> None:
+    def ask(id: str, reminder: Reminder | None) -> ApprovalView:
+        view = ApprovalView(
+            id=id, workflow_id=f"approval/{id}", title=f"reboot {id}?", state=ApprovalState.PENDING, fleet_wide=False,
+            need=ApprovalNeed(groups=("approver",), expires_s=7_200, why=("asked",), reminder=reminder),
+            requested_by="medevac", requested_at=NOW, expires_at=NOW + timedelta(hours=2), shown_hash="h",
+            waiters=(Waiter(incident="i", workflow_id="w", cluster="c", node="n", plan_hash="p", text="t"),), rev=1,
+        )  # fmt: skip
+        stores.ledger.upsert_approval(view)
+        return view
+
+    view = ask("a-1", Reminder(after_s=3_600, then=("oncall",), page=True))
+    ask("a-2", Reminder(after_s=3_600, then=("oncall",)))
+    ask("a-3", None)
+    look(pages, stores, NOW + timedelta(minutes=59))
+    assert not far.open
+    look(pages, stores, NOW + timedelta(hours=1))
+    assert list(far.open) == ["medevac/test/approval/a-1"]
+    assert "approver or oncall may vote" in json.dumps(far.open)
+    result = ApprovalResult(id="a-1", state=ApprovalState.APPROVED, by=("ada",), decided_at=NOW)
+    stores.ledger.upsert_approval(view.model_copy(update={"state": result.state, "result": result, "rev": 2}))
+    look(pages, stores, NOW + timedelta(minutes=61))
     assert not far.open
 
 

@@ -76,6 +76,14 @@ def test_a_line_waits_for_its_incidents_message_but_not_for_ever(slack: FarSlack
     assert slack.messages[-1].channel == "C0ONCALL"
 
 
+def test_groups_are_called_by_the_names_that_slack_has_for_them(slack: FarSlack) -> None:
+    chat = chat_of(slack, groups={"oncall": "S0ONCALL"})
+    chat.post("a/notify/1", "medevac-x", "@here @oncall @nobody still waiting for @oncall & others")
+    assert slack.messages[-1].text == "<!here> <!subteam^S0ONCALL> @nobody still waiting for @oncall &amp; others"
+    chat.post("a/notify/2", "medevac-x", "@oncall said a payload")
+    assert slack.messages[-1].text == "@oncall said a payload"
+
+
 def test_a_search_that_slack_refuses_is_unreadable(slack: FarSlack) -> None:
     slack.trouble.append("429")
     with pytest.raises(Unreadable):

@@ -49,6 +49,7 @@ async def test_a_question_from_its_message_to_its_decision_and_through_an_outage
     await until(lambda: asked(slack, "house-1") is not None, "the question is asked in Slack")
     message = asked(slack, "house-1")
     assert message is not None
+    assert "<!here>" in message.says(), "those who may vote are called"
     await press(rig, message, APPROVE)
     await until(lambda: bool(slack.told(ADA)), "ada has her answer")
     assert "recorded 1 of 2" in slack.told(ADA)[0]
@@ -78,3 +79,4 @@ async def test_a_question_from_its_message_to_its_decision_and_through_an_outage
     assert "rejected by ada" in late.says()
     assert "not today" in late.says()
     assert len(slack.roots("C0ASKED")) == 2
+    assert not [m for m in slack.messages if m not in slack.roots("C0ASKED")], "each question is put once"

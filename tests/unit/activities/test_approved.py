@@ -11,8 +11,16 @@ from activities.approved import Approved
 from activities.failures import Refused
 from activities.storage.campaigns import Campaigns
 from medevac.approvals import tally
-from medevac.approvals.approval import ApprovalRequest, ApprovalState, ApprovalView, Verdict, Vote, Waiter
-from medevac.policy.plan import ApprovalNeed
+from medevac.approvals.approval import (
+    ApprovalRequest,
+    ApprovalResult,
+    ApprovalState,
+    ApprovalView,
+    Verdict,
+    Vote,
+    Waiter,
+)
+from medevac.policy.plan import ApprovalNeed, Reminder
 from tests.unit.activities.house import House
 from tests.votes import KEYS, SIGNER
 
@@ -79,3 +87,17 @@ def test_a_decision_that_the_ledger_does_not_hold_yet_is_waited_for(house: House
         with pytest.raises(ApplicationError, match="doesn't hold the decision") as caught:
             approved.check("inc-1-abc", "inc-1")
         assert not caught.value.non_retryable
+
+
+def test_who_voted_as_the_second_group_before_its_time_is_not_counted(house: House, approved: Approved) -> None:
+    need = ASKED.need.model_copy(update={"reminder": Reminder(after_s=300, then=("oncall",))})
+    view = tally.join(None, ASKED.model_copy(update={"need": need}), "approval/inc-1-abc")
+    for voter, group, at in (("ada", "approver", NOW), ("olga", "oncall", NOW)):
+        vote = Vote(approval=view.id, voter=voter, groups=(group,), verdict=Verdict.APPROVE, shown_hash=view.shown_hash,
+                    via="api", at=at)  # fmt: skip
+        view = view.model_copy(update={"votes": (*view.votes, SIGNER.sign(vote))})
+    claimed = ApprovalResult(id=view.id, state=ApprovalState.APPROVED, by=("ada", "olga"), covers={"inc-1": "p"},
+                             decided_at=NOW + timedelta(minutes=6))  # fmt: skip
+    house.ledger.upsert_approval(view.model_copy(update={"state": ApprovalState.APPROVED, "result": claimed}))
+    with pytest.raises(Refused, match="2 are needed"):
+        approved.check("inc-1-abc", "inc-1")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalRequest, ApprovalState, ApprovalView, Verdict, Vote, Waiter
-from medevac.policy.plan import ApprovalNeed
+from medevac.policy.plan import ApprovalNeed, Reminder
 
 T0 = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 END = T0 + timedelta(hours=4)
@@ -211,8 +211,58 @@ def test_a_decided_question_takes_nobody_in() -> None:
     assert tally.leave(view, "i1") == view
 
 
+SECOND = NEED.model_copy(update={"one_of": None, "reminder": Reminder(after_s=3_600, then=("oncall",))})
+REMINDED = T0 + timedelta(hours=1)
+
+
+def test_the_second_group_may_vote_from_the_reminder_on_and_not_before() -> None:
+    view = question(SECOND)
+    early = vote(view, "olga", groups=("oncall",), at=REMINDED - timedelta(seconds=1))
+    refused = str(tally.refusal(view, early, REMINDED - timedelta(seconds=1)))
+    assert refused == "until 2026-03-01 04:00 UTC only approver, capacity-owners may decide this; from then on you, too"
+    assert tally.refusal(view, early, REMINDED) is not None, "a vote counts as of when it was signed"
+    assert not tally.waits_for(view, "olga", ("oncall",), REMINDED - timedelta(seconds=1))
+    assert tally.waits_for(view, "olga", ("oncall",), REMINDED)
+    late = vote(view, "olga", groups=("oncall",), at=REMINDED)
+    view = cast(view, vote(view, "ann"), late, now=REMINDED)
+    decided = tally.result(view, REMINDED)
+    assert decided is not None
+    assert (decided.state, decided.by) == (ApprovalState.APPROVED, ("ann", "olga"))
+
+
+def test_a_vote_dated_before_the_reminder_does_not_count_when_it_is_counted_again() -> None:
+    view = question(SECOND)
+    votes = (vote(view, "ann"), vote(view, "olga", groups=("oncall",), at=T0))
+    assert state(view.model_copy(update={"votes": votes}), REMINDED) is None
+
+
+def test_the_second_group_asks_nobody_to_answer_its_own_question_and_an_expiry_stays_a_no() -> None:
+    view = question(SECOND, by="olga")
+    assert "you asked for this" in str(
+        tally.refusal(view, vote(view, "Olga", groups=("oncall",), at=REMINDED), REMINDED)
+    )
+    assert state(view, END) is ApprovalState.EXPIRED
+
+
+def test_of_two_second_groups_those_remain_whom_both_accept_and_the_later_reminder() -> None:
+    other = SECOND.model_copy(
+        update={"groups": ("approver",), "reminder": Reminder(after_s=7_200, then=("oncall", "x"))}
+    )
+    view = tally.join(question(SECOND), request("i2", need=other), "approval/a1")
+    assert tally.voters(view, T0) == ("approver",)
+    assert tally.remind_at(view) == T0 + timedelta(hours=2)
+    assert tally.voters(view, END) == ("approver", "oncall")
+    assert tally.join(view, request("i2", need=other), "approval/a1") == view
+
+
+def test_digests_of_questions_without_a_second_group_are_what_they_were() -> None:
+    assert question().shown_hash == "99463fe03a484d58"
+
+
 voters = st.sampled_from(["ann", "ANN", "bob", "cid", "eve", "asker"])
-groups = st.sampled_from([("approver",), ("capacity-owners",), ("viewer",), ("approver", "capacity-owners")])
+groups = st.sampled_from(
+    [("approver",), ("capacity-owners",), ("viewer",), ("approver", "capacity-owners"), ("oncall",)]
+)
 steps = st.one_of(
     st.tuples(st.just("vote"), voters, groups, st.sampled_from([YES, YES, YES, NO]), st.booleans()),
     st.tuples(st.just("join"), st.sampled_from(["i1", "i2", "i3"]), st.sampled_from(["p1", "p2"])),
@@ -222,9 +272,10 @@ steps = st.one_of(
 
 
 @settings(derandomize=True, max_examples=300, deadline=None)
-@given(st.lists(steps, max_size=14))
-def test_whatever_happens_a_yes_is_two_peoples_informed_yes(history: list[tuple[object, ...]]) -> None:
-    view = question(by="asker")
+@given(st.lists(steps, max_size=14), st.booleans())
+def test_whatever_happens_a_yes_is_two_peoples_informed_yes(history: list[tuple[object, ...]], second: bool) -> None:
+    need = NEED.model_copy(update={"reminder": SECOND.reminder}) if second else NEED
+    view = question(need, by="asker")
     now, decided, stale = T0, None, view.shown_hash
     for step in history:
         rev, before = view.rev, view
@@ -237,7 +288,7 @@ def test_whatever_happens_a_yes_is_two_peoples_informed_yes(history: list[tuple[
                 assert (view == before) or refused is None
                 assert answer == refused or refused is None
             case ("join", str(incident), str(plan)):
-                view = tally.join(view, request(incident, plan, by="asker"), "approval/a1")
+                view = tally.join(view, request(incident, plan, by="asker", need=need), "approval/a1")
             case ("leave", str(incident)):
                 view = tally.leave(view, incident)
             case ("wait", int(seconds)):
@@ -259,6 +310,7 @@ def test_whatever_happens_a_yes_is_two_peoples_informed_yes(history: list[tuple[
     assert decided.decided_at < END
     assert all(v.verdict is YES for v in view.votes)
     assert any("capacity-owners" in v.groups for v in view.votes)
+    assert all(second and v.at >= REMINDED for v in view.votes if v.groups == ("oncall",))
     assert decided.covers == {w.incident: w.plan_hash for w in view.waiters}
 
 

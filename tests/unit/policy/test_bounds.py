@@ -39,6 +39,9 @@ def refusal(text: str) -> str:
         ("who_may: {stop: {groups: [viewer], votes: 2}}", "4:17", "one person alone can always stop"),
         ("who_may: {stop: {groups: [approver]}}", "4:26", "add `viewer`"),
         ("who_may: {replace: {groups: [], votes: 1}}", "4:29", "at least 1 item"),
+        ("who_may: {stop: {groups: [viewer], then: [approver]}}", "4:42", "never put to a vote"),
+        ("who_may: {replace: {groups: [a], then: [a]}}", "4:40", "may vote from the beginning"),
+        ("approval_reminder: 4h", "4:20", "give less than `approval_expires`"),
         # Attempts and drains.
         ("attempts: {incidents: 4}", "4:23", "less than or equal to 3"),
         ("drains: {now: 31s}", "4:15", "less than or equal to 30"),

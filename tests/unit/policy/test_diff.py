@@ -86,6 +86,8 @@ WIDER: dict[str, Edit] = {
     "no owner asked": put("who_may", "fleet", "one_of", to="approver"),
     "fewer may stop": put("who_may", "stop", "groups", to=["viewer"]),
     "approvals last longer": put("approval_expires", to=20_000),
+    "a second group": put("who_may", "replace", "then", to=["oncall"]),
+    "another reminder": put("approval_reminder", to=600),
     "unknown repaired by name": lambda d: d["rules"].insert(0, {
         "name": "x", "match": {"codes": ["alert/X"]}, "raise_to": "degraded", "do": "repair"}),
     "restraint removed": lambda d: d["rules"].pop(0),
@@ -149,6 +151,8 @@ NARROWER: dict[str, Edit] = {
     "more votes": put("who_may", "reboot", "votes", to=3),
     "owner asked": put("who_may", "reboot", "one_of", to="approver"),
     "approvals end sooner": put("approval_expires", to=600),
+    "a group only after the reminder": lambda d: d["who_may"]["replace"].update(groups=["approver"], then=["lead"]),
+    "a page at the reminder": put("approval_pages", to=True),
     "threshold removed": lambda d: d["thresholds"].clear(),
     "threshold raised": put("thresholds", 0, "above", to=95),
     "limit": put("limits", "at_once", "pool", "count", to=1),

@@ -10,7 +10,7 @@ from pathlib import Path
 from activities.chat import blocks
 from medevac.approvals.approval import ApprovalState, ApprovalView, Verdict, Vote, Waiter
 from medevac.approvals.tally import shown_hash
-from medevac.policy.plan import ApprovalNeed
+from medevac.policy.plan import ApprovalNeed, Reminder
 from medevac.telling.asking import APPROVE, approval_card, vote_of
 from medevac.telling.card import At, Card, Field, plain
 from medevac.telling.facts import Budget, Facts, Job, Links
@@ -101,6 +101,12 @@ def test_a_question_holds_all_that_its_voters_must_weigh() -> None:
     ):  # fmt: skip
         assert what in said, what
     assert "four" not in said
+
+
+def test_a_question_says_who_else_may_answer_it_later() -> None:
+    later = need(reminder=Reminder(after_s=3_600, then=("oncall",)))
+    said = plain(approval_card(view(need=later), {"inc-1": facts()}, LINKS))
+    assert "one of them of capacity-owners; from 2026-03-29 01:30 UTC on members of oncall as well; not kim" in said
 
 
 def test_the_reader_sees_their_own_clock() -> None:
