@@ -17,6 +17,8 @@ from medevac.incident import Outcome, StepResult
 MAX_TEXT = 3_900
 """Chat systems cut or refuse near 4,000 characters."""
 PAGE = "@here "
+HANDOVER = "medevac-handover"
+"""Thread of hand-overs."""
 
 
 class MessageActivities:

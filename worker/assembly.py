@@ -48,6 +48,7 @@ from worker.orphans import OrphanMarks
 from worker.paging import Pages
 from worker.quiet import listening
 from worker.settings import Settings
+from worker.shifts import ShiftChange
 from worker.stores import Stores
 from worker.sweep import Sweep
 from worker.threads import Threads
@@ -124,6 +125,7 @@ def assemble(settings: Settings, installation: Installation, client: Client) -> 
             marks=OrphanMarks(registry, stores, engine, threads),
             quiet=listening(stores.ledger, installation.config),
             pages=Pages(stores, registry.pagers, installation.config.installation, quietly(stores).about),
+            shifts=ShiftChange(stores, registry),
         ),
         version=version("medevac"),
         _close=(bounded.close, threads.close, stores.database.close),

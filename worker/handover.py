@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
+from activities.failures import redact
+from activities.messaging import MAX_TEXT
 from activities.quietly import Quietly
 from medevac.approvals.approval import ApprovalView
 from medevac.cases.case import Case
@@ -168,6 +170,11 @@ def _case(case: Case) -> Awaited:
 def words(found: Handover) -> list[str]:
     """One line a thing, the most pressing first."""
     return list(_lines(found))
+
+
+def message(head: str, found: Handover) -> str:
+    """For a chat, cut to what one takes."""
+    return redact("\n".join([head, *words(found)]), MAX_TEXT)
 
 
 def _lines(found: Handover) -> Iterator[str]:

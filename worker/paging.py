@@ -111,7 +111,7 @@ class Pages:
                 f"approval/{view.id}",
                 f"medevac: still waits for a yes or no: {view.title}",
                 f"{' or '.join(tally.voters(view, now))} may vote; no answer until {view.expires_at:%Y-%m-%d %H:%M} UTC"
-                f" is a no. See `medevac approvals show {view.id}`.",
+                f" is a no. See `medevac approvals {view.id}`.",
                 "the fleet",
                 critical=False,
             )

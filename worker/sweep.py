@@ -27,6 +27,7 @@ from worker.meanwhile import WAITS_FOR_PEOPLE, Meanwhile
 from worker.orphans import OrphanMarks
 from worker.paging import Pages
 from worker.quiet import Quiet
+from worker.shifts import ShiftChange
 from worker.stores import Stores
 from worker.threads import Threads
 from workflows.messages import campaign_workflow_id
@@ -71,6 +72,7 @@ class Sweep:
         marks: OrphanMarks | None = None,
         quiet: Quiet | None = None,
         pages: Pages | None = None,
+        shifts: ShiftChange | None = None,
     ) -> None:
         self._stores = stores
         self._engine = engine
@@ -83,6 +85,7 @@ class Sweep:
         self._marks = marks
         self._quiet = quiet
         self._pages = pages
+        self._shifts = shifts
         self._count = 0
 
     async def run(self) -> None:
@@ -111,6 +114,8 @@ class Sweep:
         await self._tell_together(now)
         if self._pages is not None:
             await self._threads.run(self._pages.look, opened, now)
+        if self._shifts is not None:
+            await self._threads.run(self._shifts.look, now)
         overdue = [view for view in opened if await self._overdue(view, now)]
         metrics.OVERDUE_INCIDENTS.set(len(overdue))
         for view in overdue:

@@ -41,6 +41,8 @@ class Channels(Model):
     everyday: ChannelId
     person_needed: ChannelId
     approvals: ChannelId
+    handover: ChannelId | None = None
+    """Unset: `person_needed`."""
 
 
 class Route(Model):

@@ -14,6 +14,7 @@ from temporalio import activity
 
 from activities.chat import blocks
 from activities.chat.options import SlackOptions
+from activities.messaging import HANDOVER
 from activities.ports import About, NotSent, Place, Unreadable
 from activities.registry import ConfigurationError
 from medevac.telling.card import Card
@@ -58,7 +59,7 @@ class SlackChat:
         found = self.api.workspace()
         lacks = [] if found == self.options.team else [f"speak in {self.options.team}: its token is {found or '?'}'s"]
         given = self.options
-        named = [*given.channels.model_dump().values(), *given.owners.values()]
+        named = [*filter(None, given.channels.model_dump().values()), *given.owners.values()]
         named += [channel for route in given.routes for channel in (route.channel, route.approvals) if channel]
         for channel in dict.fromkeys(named):
             try:
@@ -128,6 +129,8 @@ class SlackChat:
             arguments |= {"channel": place.channel, "thread_ts": place.reference}
             if loud:
                 arguments["reply_broadcast"] = True
+        elif thread == HANDOVER and self.options.channels.handover:
+            arguments["channel"] = self.options.channels.handover
         elif loud or thread.startswith(OURS):
             arguments["channel"] = self.options.channels.person_needed
         else:

@@ -390,7 +390,7 @@ def _plain(old: Policy, new: Policy) -> Iterator[PolicyChange]:
         now: Any = b.get(path)
         if was == now:
             continue
-        way = NEVER if path.startswith("audiences") else SETTINGS.get(path, ANY)
+        way = NEVER if path.startswith(("audiences", "handover")) else SETTINGS.get(path, ANY)
         up = way == ANY or (way == UP and now > was) or (way == DOWN and now < was)
         yield _change(path, was, now, up, f"{path}: {_written(path, was)} → {_written(path, now)}")
 

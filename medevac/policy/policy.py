@@ -17,6 +17,7 @@ from medevac.policy.people import Who, WhoMay, need
 from medevac.policy.plan import ApprovalNeed, Drain, Rung
 from medevac.policy.pools import STORAGE, Pool
 from medevac.policy.rules import Rule
+from medevac.policy.shifts import Shifts
 from medevac.policy.windows import Window
 
 GentleGrace = Annotated[Duration, Field(gt=0, le=30)]
@@ -125,6 +126,8 @@ class Policy(Model):
     checkpoints: tuple[Checkpoint, ...] = ()
     windows: dict[Name, Window] = Field(default_factory=dict)
     """Change freezes and maintenance windows."""
+    handover: Shifts | None = None
+    """When shifts change: the hand-over is posted in chat then."""
     tickets: TicketCare = TicketCare()
     audiences: Audiences = Audiences()
     evidence: Literal["wanted", "required"] = "wanted"

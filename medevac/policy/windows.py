@@ -68,7 +68,7 @@ class Window(Model):
         if self.cron is not None:
             if len(self.cron.split()) != 5:
                 raise ValueError(f"`{self.cron}` has not five fields: minute hour day month weekday")
-            _cron(self.cron, datetime(2026, 1, 1, tzinfo=UTC), back=False)
+            cron_times(self.cron, datetime(2026, 1, 1, tzinfo=UTC), back=False)
         else:
             _calendar(self.ical or "")
         return self
@@ -98,7 +98,7 @@ class Window(Model):
         local = now.astimezone(zone)
         ends = []
         # One minute ahead: the search leaves out the minute that it starts from.
-        for begin in islice(_cron(self.cron, local + timedelta(minutes=1), back=True), MOST_OVERLAPPING):
+        for begin in islice(cron_times(self.cron, local + timedelta(minutes=1), back=True), MOST_OVERLAPPING):
             if local - begin > timedelta(seconds=lasts) + timedelta(days=1):
                 break
             end = _later(begin, lasts)
@@ -107,7 +107,7 @@ class Window(Model):
         return max(ends, default=None)
 
     def _by_cron(self, now: datetime) -> Iterator[Span]:
-        for begin in _cron(self.cron or "", now.astimezone(ZoneInfo(self.zone)), back=False):
+        for begin in cron_times(self.cron or "", now.astimezone(ZoneInfo(self.zone)), back=False):
             if begin.astimezone(UTC) > now + FAR:
                 return
             if begin.astimezone(UTC) > now:
@@ -124,7 +124,8 @@ def _later(begin: datetime, lasts_s: float) -> datetime:
     return end.replace(tzinfo=begin.tzinfo).astimezone(UTC)
 
 
-def _cron(expression: str, start: datetime, *, back: bool) -> Iterator[datetime]:
+def cron_times(expression: str, start: datetime, *, back: bool) -> Iterator[datetime]:
+    """From the zoned `start` on or back, without the minute of `start`. Raises `ValueError`."""
     from cronsim import CronSim, CronSimError
 
     try:

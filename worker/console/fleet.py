@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from activities.ports import Unreadable
 from activities.storage.views import Listed
 from medevac.fleet.node import Node
 from medevac.incident import State
@@ -113,14 +112,8 @@ def arrange(nodes: Iterable[Node], incidents: Mapping[tuple[str, str], Listed]) 
 
 def read_nodes(served: Services, policy: Policy) -> tuple[list[Node], list[str]]:
     """Of all clusters, lately read; and which clusters can't be. Blocking."""
-    nodes: list[Node] = []
-    unread: list[str] = []
-    for cluster in served.registry.clusters():
-        try:
-            nodes += (policy.place(node) for node in served.inventory.nodes(cluster.name))
-        except Unreadable as error:
-            unread.append(f"{cluster.name} can't be read now: {error}")
-    return nodes, unread
+    nodes, unread = served.inventory.all_nodes()
+    return [policy.place(node) for node in nodes], unread
 
 
 @router.get("/")

@@ -9,10 +9,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from activities.failures import redact
-from activities.messaging import MAX_TEXT
-from activities.ports import NotSent, Unclear, Unreadable
-from medevac.fleet.node import Node
+from activities.messaging import HANDOVER
+from activities.ports import NotSent, Unclear
 from medevac.model import Model
 from worker import handover, shadow
 from worker.gateway.errors import Problem
@@ -36,13 +34,7 @@ async def hand_over(served: Served, person: SignedIn, since_s: Since = 43_200) -
 
 
 def _handover(served: Services, since_s: float) -> handover.Handover:
-    nodes: list[Node] = []
-    unread: list[str] = []
-    for cluster in served.registry.clusters():
-        try:
-            nodes += served.inventory.nodes(cluster.name)
-        except Unreadable as error:
-            unread.append(f"{cluster.name} can't be read now: {error}")
+    nodes, unread = served.inventory.all_nodes()
     now = served.now()
     return handover.take(served.stores, nodes, now, now - timedelta(seconds=since_s), unread)
 
@@ -52,10 +44,10 @@ async def post_hand_over(order: Post, served: Served, person: SignedIn) -> Answe
     person.require(Right.OPERATE)
     now = served.now()
     found = await served.threads.run(_handover, served, order.since_s)
-    text = redact("\n".join([f"Hand-over by {person.id}", *handover.words(found)]), MAX_TEXT)
+    text = handover.message(f"Hand-over by {person.id}", found)
     key = f"handover-{now:%Y%m%dT%H%M}-{secrets.token_hex(4)}"
     try:
-        await served.threads.run(served.registry.chat.post, key, "handover", text)
+        await served.threads.run(served.registry.chat.post, key, HANDOVER, text)
     except NotSent as error:
         raise Problem(502, f"the chat did not take it: {error}; `medevac handover` shows it here") from None
     except Unclear as error:

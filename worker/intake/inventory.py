@@ -111,6 +111,17 @@ class Inventory:
         index = self._index(next(one for one in self._clusters() if one.name == cluster), fresh=False)
         return list({node.name: node for found in index.names.values() for _, node in found}.values())
 
+    def all_nodes(self) -> tuple[list[Node], list[str]]:
+        """Of all clusters, as `nodes`; and in words those that can't be read."""
+        found: list[Node] = []
+        unread: list[str] = []
+        for cluster in self._clusters():
+            try:
+                found += self.nodes(cluster.name)
+            except Unreadable as error:
+                unread.append(f"{cluster.name} can't be read now: {error}")
+        return found, unread
+
     def boot_id(self, cluster: str, node: str) -> str | None:
         """As the cluster says now; None when it can't be told."""
         try:

@@ -7,6 +7,7 @@ import pytest
 from activities.chat import slack as adapter
 from activities.chat.pacing import Pacing
 from activities.chat.slack import SlackChat
+from activities.messaging import HANDOVER
 from activities.ports import NotSent, Place, Unclear, Unreadable
 from activities.registry import ConfigurationError
 from tests.contracts.chat import ChatContract
@@ -74,6 +75,13 @@ def test_a_line_waits_for_its_incidents_message_but_not_for_ever(slack: FarSlack
     assert [m.channel for m in slack.messages] == ["C0FLEET"]
     chat.post("messages/x/1", "medevac-sweep", "@here stuck")
     assert slack.messages[-1].channel == "C0ONCALL"
+
+
+def test_a_hand_over_has_a_channel_and_waits_for_no_message_of_an_incident(slack: FarSlack) -> None:
+    chat_of(slack).post("medevac-handover/shift/1", HANDOVER, "text")
+    channels = {"everyday": "C0FLEET", "person_needed": "C0ONCALL", "approvals": "C0ASKED", "handover": "C0TEAM"}
+    chat_of(slack, channels=channels).post("medevac-handover/shift/2", HANDOVER, "text")
+    assert [m.channel for m in slack.messages] == ["C0ONCALL", "C0TEAM"]
 
 
 def test_groups_are_called_by_the_names_that_slack_has_for_them(slack: FarSlack) -> None:
