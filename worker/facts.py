@@ -6,6 +6,7 @@ Whatever can't be read in time is left out and named; a question is never held b
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -34,6 +35,8 @@ READ_S = 2.0
 MOST = 20
 """Waiters of one question whose nodes are looked at; a card names no more."""
 EVIDENCE = 3
+READ_ALL_S = 4.0
+"""Of clusters, for one question: a person waits for it."""
 LOOK_BACK = timedelta(hours=1)
 """Before the incident opened: what opened it was heard a moment earlier."""
 
@@ -44,6 +47,8 @@ class _Now:
 
     policy: Policy
     leases: list[Lease]
+    until_s: float
+    """By the monotonic clock: what isn't read by then isn't waited for."""
 
 
 class FactsTaker:
@@ -57,9 +62,10 @@ class FactsTaker:
     def of(self, view: ApprovalView, now: datetime) -> dict[str, Facts]:
         """By incident. Raises `Unreadable` only where the ledger itself can't be read."""
         try:
-            around = _Now(self._stores.policies.active().policy, self._stores.guard.leases())
+            policy = self._stores.policies.active().policy
         except NoPolicy as error:
             raise Unreadable(str(error)) from error
+        around = _Now(policy, self._stores.guard.leases(), time.monotonic() + READ_ALL_S)
         taken = ((waiter.incident, self._one(waiter.incident, around, now)) for waiter in view.waiters[:MOST])
         return {incident: facts for incident, facts in taken if facts is not None}
 
@@ -83,7 +89,8 @@ class FactsTaker:
 
         def read(what: str, call: Callable[[], T], otherwise: T) -> T:
             try:
-                return self._bounded.call(READ_S, call)
+                left_s = around.until_s - time.monotonic()
+                return self._bounded.call(max(min(READ_S, left_s), 0.0), call)
             except (Unreadable, NotConfigured) as error:
                 unread.append(f"{what}: {redact(str(error), 200)}")
             except Exception as error:

@@ -1,1 +1,1 @@
-"""What people are shown of incidents and questions, composed once for chat, terminal and console."""
+"""What people are shown of questions, composed once for chat, terminal and console; and of incidents in a chat."""

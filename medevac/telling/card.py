@@ -59,17 +59,18 @@ class Card:
     """People are called to it when it is first shown."""
 
 
-def plain(card: Card, zone: tzinfo = UTC) -> str:
-    """For a terminal."""
-    lines = [card.title, *(f"{field.label}: {plain_words(field.words, zone)}" for field in card.fields)]
+def plain(card: Card, zone: tzinfo | None = UTC) -> str:
+    """For a terminal; in the zone of its process where none is given."""
+    said = ((field.label, plain_words(field.words, zone).replace("\n", "\n  ")) for field in card.fields)
+    lines = [card.title, *(f"{label}: {words}" for label, words in said)]
     return "\n".join([*lines, plain_words(card.footnote, zone)] if card.footnote else lines)
 
 
-def plain_words(words: Words, zone: tzinfo = UTC) -> str:
+def plain_words(words: Words, zone: tzinfo | None = UTC) -> str:
     return "".join(_plain(part, zone) for part in words)
 
 
-def _plain(part: Part, zone: tzinfo) -> str:
+def _plain(part: Part, zone: tzinfo | None) -> str:
     match part:
         case At():
             return f"{part.at.astimezone(zone):%Y-%m-%d %H:%M %Z}"

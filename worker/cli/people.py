@@ -79,10 +79,18 @@ def incidents(
 
 
 def approvals(
+    approval: Annotated[str | None, typer.Argument(help="One with all that is to weigh; without: the list.")] = None,
     decided: Annotated[bool, typer.Option("--all", help="Those that are decided as well.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Lists what waits for a yes or no."""
+    """Lists what waits for a yes or no, or shows one question."""
+    if approval:
+        found = _asked(_api(), approval)
+        if as_json:
+            print_json(found)
+        else:
+            _show(found)
+        return
     listed = _api().get("/v1/approvals", pending=not decided)
     if as_json:
         print_json(listed)
@@ -265,16 +273,34 @@ def _vote(approval: str, verdict: str, reason: str, sure: bool) -> None:
     from worker.cli.api import part
 
     api = _api()
-    view = api.get(f"/v1/approvals/{part(approval)}")
-    print(plain(f"{view['title']}  [{view['state']}]"))
-    for waiter in view["waiters"]:
-        print(plain(f"  {waiter['text']}"))
-        for lost in waiter["destroys"]:
-            print(plain(f"    destroys {lost}"))
+    found = _asked(api, approval)
+    view = found["approval"]
+    _show(found)
     if not sure and not typer.confirm(f"{verdict}?"):
         raise Failed("not voted")
     body = {"verdict": verdict, "shown_hash": view["shown_hash"], "reason": reason, "via": "cli"}
     print(plain(api.post(f"/v1/approvals/{part(approval)}/votes", body)["answer"]))
+
+
+def _asked(api: Any, approval: str) -> Any:
+    from worker.cli.api import part
+
+    return api.get(f"/v1/approvals/{part(approval)}/card")
+
+
+def _show(found: dict[str, Any]) -> None:
+    """As its voters see it in chat and console; of several who wait, each with what it would lose."""
+    from pydantic import TypeAdapter
+
+    from medevac.telling import card
+
+    for line in card.plain(TypeAdapter(card.Card).validate_python(found["card"]), None).splitlines():
+        print(plain(line))
+    waiters = found["approval"]["waiters"]
+    for waiter in waiters if len(waiters) > 1 else ():
+        print(plain(f"  {waiter['text']}"))
+        for lost in waiter["destroys"]:
+            print(plain(f"    destroys {lost}"))
 
 
 def _tell(found: dict[str, Any]) -> None:

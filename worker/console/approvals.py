@@ -39,17 +39,12 @@ async def approval(
     request: Request, approval: str, served: Served, here: Here, verdict: Annotated[Verdict | None, Query()] = None
 ) -> HTMLResponse:
     """With `verdict`, the page on which it is confirmed."""
-    view = await find(served, approval)
+    view, now = await find(served, approval), served.now()
     return await served.threads.run(
-        page,
-        request,
-        served,
-        here,
-        "approval.html",
-        view=view,
-        verdict=verdict,
-        mine=may_vote(here, view, served.now()),
-    )
+        page, request, served, here, "approval.html", view=view, verdict=verdict, mine=may_vote(here, view, now),
+        # Only the part that shows it waits for clusters.
+        card=lambda: served.cards.of(view, now, "/incidents/{incident}"),
+    )  # fmt: skip
 
 
 @router.post("/{approval:path}")

@@ -1,4 +1,4 @@
-"""Questions that wait for people, and their votes. Late votes are answered from the ledger."""
+"""Questions that wait for people, as their voters see them, and their votes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from medevac.approvals.approval import ApprovalView
+from medevac.model import Model
+from medevac.telling.card import Card
 from worker.gateway.incidents import Answer
 from worker.gateway.services import Served, SignedIn
 from worker.gateway.votes import Ballot, cast, find
@@ -14,7 +16,7 @@ from worker.gateway.votes import Ballot, cast, find
 router = APIRouter(prefix="/v1/approvals", tags=["approvals"])
 
 
-@router.get("", summary="Approvals, pending ones first")
+@router.get("", summary="Approvals that are pending, longest waiting first; or all, newest first")
 async def approvals(served: Served, person: SignedIn, pending: Annotated[bool, Query()] = True) -> list[ApprovalView]:
     return list(await served.threads.run(served.stores.ledger.approvals, pending_only=pending))
 
@@ -22,6 +24,17 @@ async def approvals(served: Served, person: SignedIn, pending: Annotated[bool, Q
 @router.post("/{approval:path}/votes", summary="Approve or reject; reject wins")
 async def vote(approval: str, ballot: Ballot, served: Served, person: SignedIn) -> Answer:
     return Answer(answer=await cast(served, person, approval, ballot, ballot.via))
+
+
+class Shown(Model):
+    approval: ApprovalView
+    card: Card
+
+
+@router.get("/{approval:path}/card", summary="One approval with all that its voters must weigh")
+async def card(approval: str, served: Served, person: SignedIn) -> Shown:
+    view = await find(served, approval)
+    return Shown(approval=view, card=await served.threads.run(served.cards.of, view, served.now()))
 
 
 @router.get("/{approval:path}", summary="One approval: what would be done, by whom it was asked, who voted")

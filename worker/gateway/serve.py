@@ -14,6 +14,7 @@ from contextlib import suppress
 import uvicorn
 
 from medevac.events.registry import sources
+from worker.cards import Cards
 from worker.gateway.app import create_app
 from worker.gateway.case_replies import repliers
 from worker.gateway.handshakes import Handshakes
@@ -56,6 +57,7 @@ async def build_services(settings: Settings, installation: Installation) -> tupl
         engine=parts.engine,
         registry=installation.registry,
         threads=parts.threads,
+        cards=Cards(installation.registry, installation.stores),
         signer=signer(settings, config),
         scorecard=config.scorecard,
         max_body_bytes=settings.max_body_bytes,

@@ -15,6 +15,7 @@ from fastapi import Depends, Request
 from activities.registry import Registry
 from medevac.approvals.signing import Signer
 from medevac.events.parsing import MAX_PAYLOAD_BYTES
+from worker.cards import Cards
 from worker.config import Console, Scorecard, Sender
 from worker.engine import Engine
 from worker.gateway.handshakes import Handshakes
@@ -42,6 +43,7 @@ class Services:
     engine: Engine
     registry: Registry
     threads: Threads
+    cards: Cards
     signer: Signer | None
     """Signs votes; without it nobody can vote here."""
     scorecard: Scorecard = field(default_factory=Scorecard)

@@ -11,17 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from activities.census import CensusTaker
 from activities.chat import blocks
 from activities.chat.slack import SlackChat
-from activities.failures import Bounded
 from activities.ports import NotSent, Unclear, Unreadable
 from medevac.approvals.approval import ApprovalView, Verdict
-from medevac.telling.asking import APPROVE, DETAILS, REJECT, approval_card, vote_of
+from medevac.telling.asking import APPROVE, DETAILS, REJECT, vote_of
 from medevac.telling.card import Card
 from worker import metrics
 from worker.engine import Declined, NotRunning, Unavailable
-from worker.facts import FactsTaker
 from worker.gateway import slack_commands
 from worker.gateway.authentication import AuthError
 from worker.gateway.errors import Problem
@@ -51,9 +48,6 @@ class SlackDesk:
         self._served = served
         self._chat = chat
         self._team = chat.options.team
-        bounded = Bounded(4)
-        census = CensusTaker(served.registry, served.stores.policies, bounded)
-        self._facts = FactsTaker(served.registry, served.stores, bounded, census.take)
 
     # -- buttons and forms -------------------------------------------------------------------------------------
 
@@ -135,7 +129,7 @@ class SlackDesk:
         return made
 
     def _card(self, view: ApprovalView) -> Card:
-        return approval_card(view, self._facts.of(view, self._served.now()), self._chat.links)
+        return self._served.cards.of(view, self._served.now())
 
     # -- the command -------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
@@ -196,6 +197,20 @@ def test_an_approver_votes_by_keyboard_alone(opens: Opens, engine: StubEngine, s
     page.keyboard.press("Enter")
     expect(page.locator(".said")).to_have_text("recorded")
     assert [(vote.voter, vote.verdict, vote.reason) for vote in engine.votes] == [("ada", "approve", "checked the job")]
+
+
+def test_a_question_shows_times_in_its_readers_zone_also_after_an_update(
+    opens: Opens, stores: Stores, sick: Node
+) -> None:
+    page = opens(timezone_id="Asia/Tokyo")
+    sign_in(page, "ada", "/approvals/inc-1-0123abcd")
+    expect(page.locator("#live")).to_have_text("live")
+    at = asked(sick).expires_at.astimezone(ZoneInfo("Asia/Tokyo"))
+    expect(page.locator("#approval")).to_contain_text(f"it is a no at {at:%Y-%m-%d %H:%M} GMT+9")
+    stores.ledger.upsert_approval(asked(sick, state=ApprovalState.WITHDRAWN, rev=2))
+    expect(page.locator("#approval")).to_contain_text("withdrawn")
+    stores.ledger.upsert_incident(incident_of(sick, rev=2))
+    expect(page.locator("#approval time.zoned").first).to_contain_text("GMT+9")
 
 
 def test_a_viewer_is_offered_no_vote(opens: Opens, sick: Node) -> None:

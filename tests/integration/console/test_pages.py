@@ -116,7 +116,9 @@ async def test_every_page_says_what_it_must_and_no_page_holds_a_secret(
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["x-frame-options"] == "DENY"
         assert len(re.findall("<h1", answer.text)) == 1
-        assert not re.search(r"<style| style=|<script>| on[a-z]+=|https?://", answer.text), path
+        # A runbook is a link to follow; nothing is fetched from elsewhere.
+        bare = re.sub(r'<a href="https://[^"]+">', "", answer.text)
+        assert not re.search(r"<style| style=|<script>| on[a-z]+=|https?://", bare), path
         assert "ada-token" not in answer.text
         assert services.session_key.hex() not in answer.text
 

@@ -92,7 +92,7 @@ def test_a_question_holds_all_that_its_voters_must_weigh() -> None:
     for what in (
         "cluster a", "node gpu-1", "rack r17", "pool train", "provider aws", "machine i-0abc", "serial S-4711",
         "xid/79", "fallen off the bus", "gpu:4", "https://runbooks.example/xid%2F79",
-        "First seen: 2026-03-29 00:18 UTC", "one\ntwo\nthree\n", "https://medevac.example/incidents/inc-1",
+        "First seen: 2026-03-29 00:18 UTC", "one\n  two\n  three\n", "https://medevac.example/incidents/inc-1",
         "12.8 GPU-hours since its checkpoint at 00:18:00 (owner research)", "llama-7b of research, 64 GPUs",
         "replace, attempt 2 of 2", "the reserved slot of i-0abc",
         "If nobody answers: it is a no at 2026-03-29 04:30 UTC",

@@ -26,6 +26,7 @@ from medevac.policy.loading import preset
 from simulation.layout import TEST, Layout
 from simulation.world import World
 from tests.votes import SIGNER
+from worker.cards import Cards
 from worker.config import Basic, Person, Secret, Sender, Token
 from worker.engine import Declined, NotRunning, Unavailable
 from worker.gateway.app import create_app
@@ -209,6 +210,7 @@ def services(registry: Registry, stores: Stores, engine: StubEngine, tmp_path: P
         engine=engine,
         registry=registry,
         threads=threads,
+        cards=Cards(registry, stores),
         signer=SIGNER,
         max_body_bytes=100_000,
     )

@@ -1,6 +1,19 @@
-// Live updates only: each part of the page that names topics is fetched anew when one of them changes.
+// Times in the reader's zone, and live updates: each part of the page that names topics is fetched anew when one changes.
 "use strict";
 (() => {
+  const clock = new Intl.DateTimeFormat("sv-SE", {
+    year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", timeZoneName: "short",
+  });
+
+  // In the reader's own zone, as chat shows them.
+  function zoned(within) {
+    for (const one of within.querySelectorAll("time.zoned")) {
+      one.title = one.textContent;
+      one.textContent = clock.format(new Date(one.dateTime));
+    }
+  }
+  zoned(document);
+
   const parts = [...document.querySelectorAll("[data-topics]")];
   const status = document.getElementById("live");
   if (!parts.length || !status || !window.EventSource) return;
@@ -18,6 +31,7 @@
     const key = at && part.contains(at) ? (at.id ? `#${CSS.escape(at.id)}` : at.getAttribute("href") && `a[href="${CSS.escape(at.getAttribute("href"))}"]`) : null;
     const open = [...part.querySelectorAll("details[open][id]")].map((one) => one.id);
     part.innerHTML = html;
+    zoned(part);
     for (const id of open) part.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", "");
     if (key) part.querySelector(key)?.focus({ preventScroll: true });
   }
