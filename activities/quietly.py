@@ -51,15 +51,18 @@ class Quietly:
         return self._window(view.pool, now)
 
     def subjects(self, view: IncidentView, silences: Iterable[Silence], now: datetime) -> list[Subject]:
-        """The incident's faults as `silences` see them; who raised each is read only where one asks for that."""
-        sources = self._sources(view, now) if any(one.matcher.source for one in silences) else {}
-        return [
+        """The incident's faults as `silences` see them; who raised each is read only where that decides."""
+        found = [
             Subject(
-                cluster=view.cluster, pool=view.pool, node=view.node, fault=code,
-                fault_class=lookup(code).fault_class, sources=sources.get(code, ()),
+                cluster=view.cluster, pool=view.pool, node=view.node, fault=code, fault_class=lookup(code).fault_class
             )
             for code in _codes(view)
         ]  # fmt: skip
+        others = [one.matcher.model_copy(update={"source": None}) for one in silences if one.matcher.source]
+        if not any(matcher.fits(subject) for matcher in others for subject in found):
+            return found
+        sources = self._sources(view, now)
+        return [subject.model_copy(update={"sources": sources.get(subject.fault, ())}) for subject in found]
 
     def _sources(self, view: IncidentView, now: datetime) -> dict[str, tuple[str, ...]]:
         found: dict[str, set[str]] = {}

@@ -146,6 +146,7 @@ class Views:
             .group_by(n.campaign, n.state)
             .order_by(n.campaign, n.state)
         )
+        silenced = sa.select(sa.func.count(), sa.func.max(o.silences.c.ended_at))
         pending = sa.select(sa.func.count(), sa.func.sum(t.approvals.c.rev), sa.func.max(t.approvals.c.requested_at))
         with self._db.reading() as connection:
             return {
@@ -154,6 +155,7 @@ class Views:
                 "approvals": _words(connection, pending.where(t.approvals.c.state == ApprovalState.PENDING)),
                 "campaigns": _words(connection, sa.select(c.id, c.state, c.updated_at).order_by(c.at.desc()).limit(100))
                 + _words(connection, nodes),
+                "silences": _words(connection, silenced),
                 "guard": _words(connection, sa.select(t.guard.c.stamp))
                 + _words(connection, sa.select(sa.func.count(), sa.func.max(t.queue.c.turn)))
                 + str([(fence.epoch, fence.thaw_votes) for fence in read_active(connection)]),

@@ -38,10 +38,12 @@ class Principal:
     name: str
     groups: tuple[str, ...]
 
-    def require(self, right: Right) -> None:
-        known = ANYONE.intersection(self.groups)
+    def may(self, right: Right) -> bool:
         # A group that only the policy knows (an approval's own voters) may read, stop and vote.
-        if right.groups is ANYONE or known & right.groups:
+        return right.groups is ANYONE or not right.groups.isdisjoint(self.groups)
+
+    def require(self, right: Right) -> None:
+        if self.may(right):
             return
         needed = ", ".join(sorted(right.groups))
         raise AuthError(403, f"{self.id} may not {right.words}; it takes one of the groups {needed}")

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from medevac.approvals.approval import ApprovalState
 from medevac.fleet.node import Node
 from medevac.incident import Line, State, StepKey
+from medevac.policy.silences import Holds, Matcher, Silence
 from tests.integration.console.conftest import asked, incident_of
 from tests.unit.worker.conftest import StubEngine
 from worker.stores import Stores
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; Debi
 
 PAGES = (
     "/", "/incidents", "/incidents/inc-1", "/approvals", "/approvals/inc-1-0123abcd",
-    "/approvals/inc-1-0123abcd?verdict=reject", "/campaigns", "/guard", "/providers", "/audit",
+    "/approvals/inc-1-0123abcd?verdict=reject", "/campaigns", "/guard", "/silences", "/providers", "/audit",
 )  # fmt: skip
 WATCH = """
 window.violations = [];
@@ -142,6 +143,24 @@ def test_a_wrong_token_is_told_and_the_right_one_leads_to_the_map_and_the_incide
     expect(page.get_by_role("heading", name="Passed over")).to_be_visible()
 
 
+def silence(id: str) -> Silence:
+    now = datetime.now(UTC)
+    return Silence(id=id, by="otto", reason="we debug it", at=now, until=now + timedelta(hours=2),
+                   matcher=Matcher(fault="xid/79"), holds=(Holds.MARK,))  # fmt: skip
+
+
+def test_silences_follow_the_ledger_and_leave_the_form_alone(opens: Opens, stores: Stores, sick: Node) -> None:
+    page = opens()
+    sign_in(page, "otto", "/silences")
+    expect(page.locator("#live")).to_have_text("live")
+    page.get_by_label("Reason").fill("half a rea")
+    stores.silences.add(silence("s-1"))
+    expect(page.get_by_role("link", name=f"sim-a/{sick.name}")).to_be_visible()
+    stores.silences.end("s-1", "ada", datetime.now(UTC))
+    expect(page.get_by_text("ended by ada")).to_be_visible()
+    expect(page.get_by_label("Reason")).to_have_value("half a rea")
+
+
 def test_the_page_follows_the_ledger_by_itself(opens: Opens, stores: Stores, sick: Node) -> None:
     fleet, listed, approvals = opens(), opens(), opens()
     sign_in(fleet, "ada")
@@ -246,6 +265,7 @@ def test_without_a_script_everything_but_live_updates_works(
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_can_be_read_and_breaks_no_policy(opens: Opens, stores: Stores, sick: Node, scheme: str) -> None:
     stores.fences.freeze("cluster/sim-b", "otto", "smoke")
+    stores.silences.add(silence("s-1"))
     page = opens(color_scheme=scheme)
     page.goto("/login")
     assert page.evaluate(LAX) == []

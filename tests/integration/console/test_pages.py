@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import html
 import io
 import json
 import re
@@ -29,7 +30,7 @@ from worker.gateway.app import create_app
 from worker.gateway.services import Services
 from worker.stores import Stores
 
-PAGES = ("/", "/incidents", "/approvals", "/campaigns", "/guard", "/providers", "/audit")
+PAGES = ("/", "/incidents", "/approvals", "/campaigns", "/guard", "/silences", "/providers", "/audit")
 
 
 def csrf(page: str) -> str:
@@ -204,6 +205,8 @@ async def test_a_vote_counts_once_for_the_person_of_the_session(
         ("/approvals/inc-1-0123abcd", {"verdict": "approve", "shown_hash": "0123456789abcdef"}),
         ("/guard/freeze", {"scope": "all", "reason": "x"}),
         ("/incidents/inc-1/hold", {"reason": "x", "hours": "1"}),
+        ("/silences", {"node": "n1", "reason": "x", "hours": "1", "mark": "on"}),
+        ("/silences/s-1/end", {}),
         ("/logout", {}),
     ],
 )
@@ -221,6 +224,7 @@ async def test_no_form_counts_that_another_site_made(
     assert not engine.votes
     assert not engine.told
     assert not stores.fences.active()
+    assert not stores.silences.latest()
     assert (await client.get("/")).status_code == 200
 
 
@@ -252,6 +256,51 @@ async def test_budgets_in_use_and_who_waits_for_them(client: httpx.AsyncClient, 
     own = {"csrf": await sign_in(client, "otto")}
     assert (await client.post("/guard/breaker", data={**own, **breaker})).status_code == 303
     assert "1 of 2 people want to close it" in (await client.get("/guard")).text
+
+
+async def test_a_silence_is_made_with_an_end_listed_with_what_it_fits_and_ended_early(
+    client: httpx.AsyncClient, stores: Stores, sick: Node
+) -> None:
+    own = {"csrf": await sign_in(client, "otto")}
+    offered = (await client.get("/incidents/inc-1")).text
+    link = re.search(r'href="(/silences\?[^"]+)"', offered)
+    assert link, offered
+    form = (await client.get(html.unescape(link[1]))).text
+    assert f'name="node" value="{sick.name}"' in form
+    given = {**own, "node": sick.name, "fault": "xid/79", "reason": "we debug it", "destructive": "on", "notify": "on"}
+    for wrong in (
+        {"hours": ""},
+        {"hours": "169"},
+        {"hours": "4", "reason": ""},
+        {"hours": "4", "node": "", "fault": ""},
+    ):
+        assert (await client.post("/silences", data=given | wrong)).status_code == 422, wrong
+    assert (await client.post("/silences", data={**own, "node": "n", "reason": "x", "hours": "1"})).status_code == 422
+    assert not stores.silences.latest()
+    assert (await client.post("/silences", data=given | {"hours": "4"})).status_code == 303
+    (made,) = stores.silences.latest()
+    assert (made.by, made.holds, made.until - made.at) == ("otto", ("notify", "destructive"), timedelta(hours=4))
+    page = (await client.get("/silences")).text
+    for words in (
+        "we debug it",
+        "notify, destructive",
+        "otto",
+        f">sim-a/{sick.name}</a>",
+    ):
+        assert words in page, words
+    client.cookies.clear()
+    viewer = {"csrf": await sign_in(client, "vera")}
+    seen = (await client.get("/silences")).text
+    assert "we debug it" in seen
+    assert "<button>End now" not in seen
+    assert (await client.post("/silences", data=given | viewer | {"hours": "4"})).status_code == 403
+    assert (await client.post(f"/silences/{made.id}/end", data=viewer)).status_code == 403
+    client.cookies.clear()
+    assert (
+        await client.post(f"/silences/{made.id}/end", data={"csrf": await sign_in(client, "ada")})
+    ).status_code == 303
+    assert not stores.silences.standing(datetime.now(UTC))
+    assert "ended by ada" in (await client.get("/silences")).text
 
 
 async def test_rights_are_those_of_the_api(client: httpx.AsyncClient, stores: Stores, engine: StubEngine) -> None:
