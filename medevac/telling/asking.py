@@ -69,12 +69,12 @@ def _head(view: ApprovalView) -> tuple[Field, ...]:
     votes = "".join(f"; {vote.voter} said {vote.verdict} by {vote.via}" for vote in view.votes)
     then = need.reminder.then if need.reminder else ()
     later: Words = ("; from ", At(tally.remind_at(view)), f" on members of {', '.join(then)} as well") if then else ()
-    nodes = "its node stays" if len(view.waiters) == 1 else "the nodes stay"
+    nodes = "the node stays as it is" if len(view.waiters) == 1 else "the nodes stay as they are"
     return (
         Field("Who may approve", (f"{need.threshold} of {', '.join(need.groups)}{also}", *later, f"{barred}{votes}")),
         Field(
             "If nobody answers",
-            ("it is a no at ", At(view.expires_at), f": {nodes} as they are, and a person must take it from there",),
+            ("it is a no at ", At(view.expires_at), f": {nodes}, and a person must take it from there",),
         ),
         Field("Asked because", ("; ".join(need.why) or "the policy asks",)),
     )  # fmt: skip
@@ -115,7 +115,7 @@ def _many(waiters: Sequence[Waiter], known: Sequence[Facts], links: Links) -> tu
         f"{w.node}{f' ({f.rack})' if f.rack else ''}" for w, f in zip(waiters[:NAMED], known, strict=False)
     )
     more = f" and {count - NAMED} more" if count > NAMED else ""
-    costs = [cost for w, f in zip(waiters, known, strict=True) for cost in _with_owners(w, f)]
+    costs = list(dict.fromkeys(cost for w, f in zip(waiters, known, strict=True) for cost in _with_owners(w, f)))
     first = next((facts for facts in known if facts.fault), known[0])
     seen = [facts.first_seen for facts in known if facts.first_seen]
     jobs = {job.name: job for facts in known for job in facts.jobs}
@@ -162,6 +162,9 @@ def _where(facts: Facts) -> str:
 
 
 def _evidence(waiter: Waiter, facts: Facts, links: Links) -> Words:
+    kind = waiter.workflow_id.partition("/")[0]
+    if kind in ("campaign", "case"):
+        return (f"`medevac {kind} show {waiter.incident}`",)
     said = "\n".join(facts.evidence[:EVIDENCE]) or "see the incident"
     if not links.incident:
         return (f"{said}\n`medevac incidents {waiter.incident}`",)

@@ -208,7 +208,7 @@ def test_an_approver_votes_by_keyboard_alone(opens: Opens, engine: StubEngine, s
     tab_to(page, "Approve …")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Approve this?")).to_be_visible()
-    expect(page.get_by_text("destroys job-7 (8 GPUs)")).to_be_visible()
+    expect(page.locator("#approval")).to_contain_text("Destroys job-7 (8 GPUs)", use_inner_text=True)
     assert not engine.votes
     tab_to(page, "reason")
     page.keyboard.type("checked the job")

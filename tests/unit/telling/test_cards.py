@@ -116,6 +116,16 @@ def test_the_reader_sees_their_own_clock() -> None:
     assert section["text"]["text"].endswith("<!date^1774744200^{date_short_pretty} {time}|2026-03-29 00:30 UTC>")
 
 
+def test_what_one_answer_destroys_is_named_once_and_a_campaign_is_no_incident() -> None:
+    both = view(waiter(1), waiter(2))
+    said = plain(approval_card(both, {"inc-1": facts(), "inc-2": facts(2)}, LINKS))
+    assert said.count("the reserved slot of i-0abc") == 1
+    campaign = waiter(incident="driver-580", workflow_id="campaign/driver-580", cluster="a, b", node="64 nodes")
+    said = plain(approval_card(view(campaign), {}, LINKS))
+    assert "Evidence: `medevac campaign show driver-580`" in said
+    assert "/incidents/" not in said
+
+
 def test_what_is_not_known_is_said() -> None:
     said = plain(approval_card(view(), {"inc-1": facts(jobs=(), unreadable="the node: no answer")}, Links()))
     assert "Jobs hit: can't be read now" in said
@@ -136,7 +146,8 @@ def longest() -> Card:
     """Everything as long as anything in the ledger may be, and as hostile."""
     long = (HOSTILE * 200)[:1_000]
     waiters = tuple(
-        waiter(n, text=long, destroys=tuple(long for _ in range(20)), node=("n" * 200 + str(n))) for n in range(500)
+        waiter(n, text=long, destroys=tuple(f"{n} {k} {long}" for k in range(20)), node=("n" * 200 + str(n)))
+        for n in range(500)
     )
     known = {
         w.incident: facts(
