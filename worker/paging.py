@@ -15,6 +15,7 @@ from activities.ports import NotSent, Page, Pager, Unclear
 from activities.storage.posts import Post
 from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalState, ApprovalView
+from medevac.campaigns.progress import stopped_itself
 from medevac.incident import IncidentView, State
 from medevac.model import digest
 from worker import metrics
@@ -85,6 +86,16 @@ class Pages:
                 critical=False,
             )
             for view in homeless
+        ]
+        found += [
+            self._page(
+                f"campaign/{one.id}",
+                f"medevac: campaign {one.id} has halted by itself: {one.why}",
+                f"Nothing more is begun. `medevac campaign show {one.id}`, then resume or end it.",
+                "the fleet",
+            )
+            for one in self._stores.campaigns.all(open_only=True)
+            if stopped_itself(one.state, one.why)
         ]
         found += self._unanswered({view.id: view for view in opened}, now)
         found += [

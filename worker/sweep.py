@@ -114,8 +114,6 @@ class Sweep:
         await self._tell_together(now)
         if self._pages is not None:
             await self._threads.run(self._pages.look, opened, now)
-        if self._shifts is not None:
-            await self._threads.run(self._shifts.look, now)
         overdue = [view for view in opened if await self._overdue(view, now)]
         metrics.OVERDUE_INCIDENTS.set(len(overdue))
         for view in overdue:
@@ -139,6 +137,8 @@ class Sweep:
             await self._threads.run(self._stores.dead_letters.forget, now - KEEP_EVENTS)
         metrics.DEAD_LETTERS.set(await self._threads.run(self._stores.dead_letters.waiting))
         self._count += 1
+        if self._shifts is not None:
+            await self._threads.run(self._shifts.look, now)
 
     async def _overdue(self, view: IncidentView, now: datetime) -> bool:
         """No ledger line beyond the limit of its step; or, between steps, none for longer than any may take."""

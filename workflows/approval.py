@@ -107,7 +107,7 @@ class ApprovalWorkflow:
             remind_at, reminder = tally.remind_at(view), view.need.reminder
             # Without a reminder of its own, the one that is overdue is left out, as histories have it.
             over = reminded or (remind_at <= now and reminder is None)
-            due = view.expires_at if over else remind_at
+            due = view.expires_at if over else min(remind_at, view.expires_at)
             if await self._news(max(due - now, timedelta(milliseconds=1))):
                 continue
             if due == remind_at and not reminded:

@@ -46,12 +46,7 @@ class SlackApi:
             self.pacing.take(method, str(arguments.get("channel", "")), patience_s)
         except Paced as error:
             raise NotSent(f"{method}: {error}", retry_after_s=error.after_s) from None
-        try:
-            return self._call(method, arguments)
-        except SlackApiError as error:
-            raise self._refused(method, error) from None
-        except (OSError, SlackClientError, ValueError) as error:
-            raise Unclear(f"{method}: {type(error).__name__}: {error}") from None
+        return self.now(method, **arguments)
 
     def read(self, method: str, *, patience_s: float = 0.0, **arguments: Any) -> Answer:
         """Raises `Unreadable`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -44,6 +44,26 @@ class CampaignState(StrEnum):
     def begins(self) -> bool:
         """True where orders may still be carried out."""
         return self in (CampaignState.RUNNING, CampaignState.SOAKING)
+
+
+POSSIBLE_IN: Mapping[str, tuple[CampaignState, ...]] = {
+    "pause": (CampaignState.RUNNING, CampaignState.SOAKING),
+    "halt": (CampaignState.RUNNING, CampaignState.SOAKING, CampaignState.PAUSED),
+    "resume": (CampaignState.PAUSED, CampaignState.HALTED),
+    "widen": (CampaignState.SOAKING,),
+    "end": (CampaignState.RUNNING, CampaignState.SOAKING, CampaignState.PAUSED, CampaignState.HALTED),
+}
+"""A person's order → the states in which it can be given."""
+
+
+def ordered(to: CampaignState, who: str, reason: str) -> str:
+    """Why a campaign is in a state that a person has put it in."""
+    return f"{to} by {who}{f': {reason}' if reason else ''}"
+
+
+def stopped_itself(state: CampaignState, why: str) -> bool:
+    """Halted by what was seen, not by a person."""
+    return state is CampaignState.HALTED and not why.startswith(ordered(state, "", ""))
 
 
 class NodeProgress(Model):

@@ -204,8 +204,9 @@ async def test_a_vote_that_no_gateway_signed_is_declined(client: Client, queue: 
     await question.handle.terminate("done")
 
 
-async def test_no_answer_is_a_no(client: Client, queue: str) -> None:
-    question = Question(client, expires_s=2)
+@pytest.mark.parametrize("reminder", [None, Reminder(after_s=1, then=("second",)), Reminder(after_s=3_600)])
+async def test_no_answer_is_a_no(client: Client, queue: str, reminder: Reminder | None) -> None:
+    question = Question(client, expires_s=2, reminder=reminder)
     await question.ask(queue)
     result = await question.waiters[0].result()
     assert result.state == "expired"

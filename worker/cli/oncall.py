@@ -48,8 +48,6 @@ def report(
     """Reports about a time that is over."""
     from worker.shadow import ShadowReport, words
 
-    if not shadow:
-        raise Failed("say which report: --shadow is the one there is", 2)
     found = _api().get("/v1/reports/shadow", since_s=_back(since))
     if as_json:
         print_json(found)

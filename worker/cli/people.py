@@ -342,5 +342,5 @@ def _seconds(text: str) -> float:
         raise Failed(f"{text}: is no duration; write 30m, 4h or 2d", 2)
     length = float(match[1]) * {"s": 1, "m": 60, "h": 3_600, "d": 86_400}[match[2]]
     if not 0 < length <= LONGEST_HOLD_S:
-        raise Failed(f"{text}: a hold lasts up to 7d; repeat it when it ends", 2)
+        raise Failed(f"{text}: at most 7d; repeat it when it ends", 2)
     return length

@@ -89,7 +89,7 @@ def provider() -> None:
 @app.command()
 def certify(
     name: Annotated[str, typer.Argument(help="The provider, as the configuration names it.")],
-    machine: Annotated[str, typer.Option(help="Id of a machine of its that is cordoned and empty.")],
+    machine: Annotated[str, typer.Option(help="Id of one of its machines, cordoned and empty.")],
     destructive: Annotated[bool, typer.Option("--destructive", help="Reinstall it too: its disks are lost.")] = False,
     deadline_s: Annotated[float, typer.Option(help="Seconds for the proof of each call.", min=1)] = 1_800.0,
     confirm: Annotated[str, typer.Option(help="The machine's id once more, instead of typing it.")] = "",

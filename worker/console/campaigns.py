@@ -7,7 +7,7 @@ from collections import Counter
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from medevac.campaigns.progress import CampaignState, NodeState
+from medevac.campaigns.progress import POSSIBLE_IN, NodeState
 from worker.console.entering import Here, Posted, Served
 from worker.console.pages import PageRoute, go, page
 from worker.gateway import campaigns as api
@@ -17,14 +17,7 @@ from worker.gateway.services import Services
 
 router = APIRouter(prefix="/campaigns", route_class=PageRoute, include_in_schema=False)
 
-S = CampaignState
 ORDERS = {"pause": api.pause, "halt": api.halt, "resume": api.resume, "widen": api.widen, "end": api.end}
-POSSIBLE = {
-    S.RUNNING: ("pause", "halt", "end"),
-    S.SOAKING: ("pause", "halt", "widen", "end"),
-    S.PAUSED: ("resume", "halt", "end"),
-    S.HALTED: ("resume", "end"),
-}
 MOST_SHOWN = 2_000
 
 
@@ -59,7 +52,8 @@ def _campaign(request: Request, campaign: str, served: Services, here: Here) -> 
     nodes = list(served.stores.campaigns.nodes(campaign))
     count = Counter(node.state for node in nodes)
     over = sum(number for state, number in count.items() if state.over)
+    possible = [order for order, states in POSSIBLE_IN.items() if row.state in states]
     return page(
         request, served, here, "campaign.html", row=row, nodes=nodes[:MOST_SHOWN], count=count, over=over,
-        total=len(nodes), states=tuple(NodeState), possible=POSSIBLE.get(row.state, ()),
+        total=len(nodes), states=tuple(NodeState), possible=possible,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from worker.console.pages import PageRoute, cookie_age, https, render
 from worker.console.sessions import Session, Sessions
+from worker.gateway import bodies
 from worker.gateway.authentication import AuthError
 from worker.gateway.errors import Problem
 from worker.gateway.people import People, Right
@@ -78,11 +79,7 @@ def _proxied(request: Request, served: Services, keeper: Sessions) -> Session | 
 
 async def form(request: Request) -> Form:
     """The fields of a posted form, bounded. The last of a name counts."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > LONGEST_FORM:
-            raise Problem(413, "the form is too large")
+    body = await bodies.read(request, LONGEST_FORM, "the form is too large")
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS))
     except (UnicodeDecodeError, ValueError):

@@ -13,19 +13,13 @@ from urllib.parse import quote
 
 import jinja2
 from fastapi import Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
-from pydantic import ValidationError
 
-from activities.ports import Unreadable
-from activities.storage.policies import NoPolicy
 from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalView
 from worker.console.sessions import Session
-from worker.engine import Declined, NotRunning, Unavailable
-from worker.gateway.authentication import AuthError
-from worker.gateway.errors import RETRY_AFTER_S, Problem
+from worker.gateway.errors import REFUSED, RETRY_AFTER_S, Problem, said
 from worker.gateway.services import Services
 
 HERE = Path(__file__).parent
@@ -92,21 +86,22 @@ def page(
     request: Request, served: Services, session: Session, template: str, status: int = 200, **values: Any
 ) -> HTMLResponse:
     """Blocking, for it also reads how many approvals wait: call it on a thread."""
-    waiting = served.stores.ledger.approvals(pending_only=True, limit=500)
-    said = served_said(request, session)
+    part, said_before = request.headers.get(PART), served_said(request, session)
+    shown = part in (None, "header", "waiting")
+    waiting = served.stores.ledger.approvals(pending_only=True, limit=500) if shown else []
     text = render(
         template,
-        request.headers.get(PART),
+        part,
         installation=served.installation,
         session=session,
         here=request.url.path,
         waiting=sum(may_vote(session, view, served.now()) for view in waiting),
-        said=said,
+        said=said_before,
         now=served.now(),
         **values,
     )
     response = HTMLResponse(text, status_code=status)
-    if said and PART not in request.headers:
+    if said_before and part is None:
         response.delete_cookie(SAID, path="/")
     return response
 
@@ -167,24 +162,13 @@ class PageRoute(APIRoute):
             began = time.perf_counter()
             try:
                 response = await handle(request)
-            except (AuthError, Problem) as error:
-                if error.status == 401 and request.method == "GET" and PART not in request.headers:
+            except REFUSED as error:
+                status, words = said(error)
+                if status == 401 and request.method == "GET" and PART not in request.headers:
                     back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
                     response = RedirectResponse(f"/login?next={quote(back, safe='')}", status_code=303)
                 else:
-                    response = refused(request, error.status, str(error))
-            except Declined as error:
-                response = refused(request, 409, str(error))
-            except NotRunning as error:
-                response = refused(request, 409, f"{error} does not run any more")
-            except Unavailable as error:
-                response = refused(request, 503, f"the workflow engine does not answer: {error}; try again")
-            except (Unreadable, NoPolicy) as error:
-                response = refused(request, 503, f"cannot be read now: {error}; try again")
-            except (RequestValidationError, ValidationError) as error:
-                first = error.errors()[0]
-                where = ".".join(str(part) for part in first["loc"])
-                response = refused(request, 422, f"{where}: {first['msg']}")
+                    response = refused(request, status, words)
             response.headers["Server-Timing"] = f"page;dur={(time.perf_counter() - began) * 1_000:.1f}"
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)

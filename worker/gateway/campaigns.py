@@ -10,7 +10,7 @@ from pydantic import Field
 from activities.registry import NotConfigured
 from activities.storage.campaigns import CampaignRow, Known
 from medevac.campaigns.listing import CampaignPlan, Nothing
-from medevac.campaigns.progress import CampaignState, NodeProgress
+from medevac.campaigns.progress import POSSIBLE_IN, CampaignState, NodeProgress, ordered
 from medevac.campaigns.spec import Act, CampaignId, Care, Selector, Spec
 from medevac.model import Model
 from medevac.policy.plan import Drain
@@ -97,13 +97,13 @@ async def campaign(campaign: str, served: Served, person: SignedIn) -> Campaign:
 @router.post("/{campaign}/pause", summary="Begin nothing more; what is in hand ends")
 async def pause(campaign: str, order: Reason, served: Served, person: SignedIn) -> Answer:
     person.require(Right.STOP)
-    return await _move(served, person, campaign, S.PAUSED, order.reason, (S.RUNNING, S.SOAKING))
+    return await _move(served, person, campaign, S.PAUSED, order.reason, POSSIBLE_IN["pause"])
 
 
 @router.post("/{campaign}/halt", summary="Stop: orders that have not begun are taken back, nothing more is destroyed")
 async def halt(campaign: str, order: Reason, served: Served, person: SignedIn) -> Answer:
     person.require(Right.STOP)
-    return await _move(served, person, campaign, S.HALTED, order.reason, (S.RUNNING, S.SOAKING, S.PAUSED))
+    return await _move(served, person, campaign, S.HALTED, order.reason, POSSIBLE_IN["halt"])
 
 
 @router.post("/{campaign}/resume", summary="Go on after a pause or a halt")
@@ -111,20 +111,20 @@ async def resume(campaign: str, order: Reason, served: Served, person: SignedIn)
     row = await _row(served, campaign)
     # What stopped by itself stopped for a reason: going on takes those who may approve.
     person.require(Right.WIDEN if row.state is S.HALTED else Right.OPERATE)
-    return await _move(served, person, campaign, S.RUNNING, order.reason, (S.PAUSED, S.HALTED))
+    return await _move(served, person, campaign, S.RUNNING, order.reason, POSSIBLE_IN["resume"])
 
 
 @router.post("/{campaign}/widen", summary="Take the present stage as watched long enough")
 async def widen(campaign: str, order: Reason, served: Served, person: SignedIn) -> Answer:
     person.require(Right.WIDEN)
     row = await _row(served, campaign)
-    return await _move(served, person, campaign, S.RUNNING, order.reason, (S.SOAKING,), passed=row.passed + 1)
+    return await _move(served, person, campaign, S.RUNNING, order.reason, POSSIBLE_IN["widen"], passed=row.passed + 1)
 
 
 @router.post("/{campaign}/end", summary="End it for good; nodes that were drained are checked and returned")
 async def end(campaign: str, order: Reason, served: Served, person: SignedIn) -> Answer:
     person.require(Right.OPERATE)
-    return await _move(served, person, campaign, S.ENDING, order.reason, (S.RUNNING, S.SOAKING, S.PAUSED, S.HALTED))
+    return await _move(served, person, campaign, S.ENDING, order.reason, POSSIBLE_IN["end"])
 
 
 async def _planned(wish: Wish, served: Services, person: Principal) -> CampaignPlan:
@@ -154,7 +154,7 @@ async def _move(
     passed: int | None = None,
 ) -> Answer:
     """Written first, where each node reads it before anything is destroyed; the workflow is only woken."""
-    why = f"{to} by {person.id}{f': {reason}' if reason else ''}"
+    why = ordered(to, person.id, reason)
     moved = await served.threads.run(
         served.stores.campaigns.move, campaign, to, why, served.now(), passed=passed, only_from=only_from
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Iterable
@@ -21,6 +20,7 @@ from medevac.cases import course
 from medevac.cases.case import Case
 from medevac.model import Model
 from worker.config import Sender, TicketSystem
+from worker.gateway import bodies
 from worker.gateway.authentication import AuthError
 from worker.gateway.errors import Problem
 from worker.gateway.incidents import Answer
@@ -30,7 +30,6 @@ from worker.gateway.services import Served, Services
 router = APIRouter(prefix="/v1/case-replies", tags=["cases"])
 
 MOST_BYTES = 1_000_000
-BODY_S = 30.0
 
 
 class Reply(Model):
@@ -73,7 +72,7 @@ async def reply(system: str, request: Request, served: Served) -> Answer:
     """202 also where no case has the ticket: others' tickets are nobody's matter here."""
     headers = {name.lower(): value for name, value in request.headers.items()}
     who = served.repliers.by_headers(headers)
-    body = await _body(request)
+    body = await bodies.read(request, MOST_BYTES, "leave attachments out")
     if who is None:
         who = served.repliers.by_signature(headers, body)
     if who.name != system:
@@ -123,18 +122,3 @@ def _read(kind: str, body: bytes, now: datetime, own: str) -> tuple[str | None, 
     return reply.ticket, Said(
         id=id, at=now.astimezone(UTC), author=reply.author, text=reply.text, ours=False, headers=reply.headers
     )
-
-
-async def _body(request: Request) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(BODY_S):
-            async for part in request.stream():
-                size += len(part)
-                if size > MOST_BYTES:
-                    raise Problem(413, f"larger than {MOST_BYTES} bytes; leave attachments out")
-                parts.append(part)
-    except TimeoutError:
-        raise Problem(408, f"the body did not come within {BODY_S:.0f} s; send it again") from None
-    return b"".join(parts)

@@ -7,9 +7,11 @@ import logging
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from activities.ports import Unreadable
+from activities.storage.policies import NoPolicy
 from worker.engine import Declined, NotRunning, Unavailable
 from worker.gateway.authentication import AuthError
 
@@ -35,35 +37,39 @@ def refusal(status: int, message: str, **more: object) -> JSONResponse:
     return JSONResponse({"error": message, **more}, status_code=status, headers=headers)
 
 
+REFUSED = (
+    AuthError, Problem, Declined, NotRunning, Unavailable, Unreadable, NoPolicy, RequestValidationError,
+    ValidationError,
+)  # fmt: skip
+"""What a person or sender is told of, in the words of `said`."""
+
+
+def said(error: Exception) -> tuple[int, str]:
+    """Status and words of one of `REFUSED`."""
+    match error:
+        case AuthError() | Problem():
+            return error.status, str(error)
+        case Declined():
+            return 409, str(error)
+        case NotRunning():
+            return 409, f"{error} does not run any more"
+        case Unavailable():
+            return 503, f"the workflow engine does not answer: {error}; try again"
+        case RequestValidationError() | ValidationError():
+            first = error.errors()[0]
+            return 422, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+        case _:
+            return 503, f"cannot be read now: {error}; try again"
+
+
 def install(app: FastAPI) -> None:
-    @app.exception_handler(AuthError)
-    async def auth(_: Request, error: AuthError) -> JSONResponse:
-        return refusal(error.status, str(error))
+    async def refused(_: Request, error: Exception) -> JSONResponse:
+        return refusal(*said(error))
 
-    @app.exception_handler(Problem)
-    async def problem(_: Request, error: Problem) -> JSONResponse:
-        return refusal(error.status, str(error))
-
-    @app.exception_handler(Declined)
-    async def declined(_: Request, error: Declined) -> JSONResponse:
-        return refusal(409, str(error))
-
-    @app.exception_handler(NotRunning)
-    async def not_running(_: Request, error: NotRunning) -> JSONResponse:
-        return refusal(409, f"{error} does not run any more")
-
-    @app.exception_handler(Unavailable)
-    async def unavailable(_: Request, error: Unavailable) -> JSONResponse:
-        return refusal(503, f"the workflow engine does not answer: {error}; try again")
-
-    @app.exception_handler(Unreadable)
-    async def unreadable(_: Request, error: Unreadable) -> JSONResponse:
-        return refusal(503, f"cannot be read now: {error}; try again")
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        return refusal(422, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+    for kind in REFUSED:
+        # One that is raised while an answer is made is a fault of ours.
+        if kind is not ValidationError:
+            app.add_exception_handler(kind, refused)
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 
@@ -13,6 +12,7 @@ from medevac.events.parsing import Payload
 from medevac.model import Model
 from worker import metrics
 from worker.config import Sender
+from worker.gateway import bodies
 from worker.gateway.authentication import AuthError
 from worker.gateway.errors import Problem, refusal
 from worker.gateway.handshakes import NotConfirmed
@@ -24,7 +24,6 @@ router = APIRouter(prefix="/v1/events", tags=["events"])
 
 HANDSHAKE_RATE = "600"
 """Deliveries a minute that the CloudEvents handshake grants a sender."""
-BODY_S = 30.0
 LARGE = 1024 * 1024
 """Bytes. Larger bodies are read and taken two at a time, which bounds what deliveries hold in memory."""
 
@@ -154,19 +153,10 @@ def _claimed(headers: Mapping[str, str]) -> int:
 
 
 async def _body(request: Request, limit: int) -> bytes:
-    """Read no further than the limit, whatever the sender claims."""
-    too_large = Refused(Why.TOO_LARGE, f"larger than {limit} bytes; send fewer parts at once")
+    hint = "send fewer parts at once"
     if "content-length" in request.headers and _claimed(dict(request.headers)) > limit:
-        raise too_large
-    parts: list[bytes] = []
-    size = 0
+        raise Refused(Why.TOO_LARGE, f"larger than {limit} bytes; {hint}")
     try:
-        async with asyncio.timeout(BODY_S):
-            async for part in request.stream():
-                size += len(part)
-                if size > limit:
-                    raise too_large
-                parts.append(part)
-    except TimeoutError:
-        raise Problem(408, f"the body did not come within {BODY_S:.0f} s; send it again") from None
-    return b"".join(parts)
+        return await bodies.read(request, limit, hint)
+    except bodies.TooLarge as error:
+        raise Refused(Why.TOO_LARGE, str(error)) from None

@@ -19,6 +19,7 @@ from activities.chat.slack import SlackChat
 from activities.ports import Unreadable
 from activities.registry import ConfigurationError
 from worker import metrics
+from worker.gateway import bodies
 from worker.gateway.services import Services, services
 from worker.gateway.slack_desk import SlackDesk
 
@@ -49,16 +50,16 @@ class SlackDoor:
         self.desk = SlackDesk(served, chat)
 
     async def http(self, request: Request, command: bool) -> Response:
-        body = await _bounded(request)
         try:
-            if body is None or not self._secret:
+            if not self._secret:
                 raise self._slack.NotSlack
+            body = await bodies.read(request, MAX_BODY, "it is not Slack's")
             mark = self._slack.verify(self._secret, body, request.headers)
             payload = _payload(body, command=command)
             user = self._slack.person_of(self._options.team, self._options.app, payload)
             if not await self.first(mark):
                 raise self._slack.NotSlack
-        except (self._slack.NotSlack, ValueError):
+        except (self._slack.NotSlack, bodies.TooLarge, ValueError):
             metrics.SLACK.labels("command" if command else "interactivity", "unauthenticated").inc()
             return SILENCE
         begun = self.begin(self.desk.command(user, payload) if command else self.desk.interaction(user, payload))
@@ -122,15 +123,6 @@ async def _door(request: Request, *, command: bool) -> Response:
         state.slack = door(await services(request))
     found: SlackDoor | None = state.slack
     return SILENCE if found is None else await found.http(request, command)
-
-
-async def _bounded(request: Request) -> bytes | None:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY:
-            return None
-    return bytes(body)
 
 
 def _payload(body: bytes, *, command: bool) -> Mapping[str, Any]:

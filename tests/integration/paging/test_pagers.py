@@ -15,6 +15,9 @@ from activities.paging import opsgenie, others, pagerduty
 from activities.ports import NotSent, Page, Pager
 from activities.storage.tables import breakers
 from medevac.approvals.approval import ApprovalResult, ApprovalState, ApprovalView, Waiter
+from medevac.campaigns.listing import CampaignPlan, Member
+from medevac.campaigns.progress import CampaignState, ordered
+from medevac.campaigns.spec import Act, Selector, Spec
 from medevac.events.parsing import Payload
 from medevac.events.registry import read
 from medevac.faults.faultset import FaultSet
@@ -229,6 +232,29 @@ def test_an_open_question_pages_from_its_reminder_on_where_the_policy_says_so(
     stores.ledger.upsert_approval(view.model_copy(update={"state": result.state, "result": result, "rev": 2}))
     look(pages, stores, NOW + timedelta(minutes=61))
     assert not far.open
+
+
+def test_a_campaign_that_halts_by_itself_pages_until_people_go_on(
+    pages: Pages, stores: Stores, node: Node, far: FarSide
+) -> None:
+    spec = Spec(
+        id="driver", act=Act.REBOOT, reason="driver 580", requested_by="ada", selector=Selector(pools=("train",))
+    )
+    member = Member(cluster=node.cluster, node=node.name, uid=None, machine_id="m", pool="train", rack="r1")
+    plan = CampaignPlan(
+        spec=spec, policy_version=1, made_at=NOW, members=(member,), skipped=(), at_once=1, estimate_s=60
+    )
+    stores.campaigns.put(plan, "campaign-driver", NOW)
+    stores.campaigns.move("driver", CampaignState.HALTED, "it failed on 2 of 3 nodes; 2% would be usual", NOW)
+    look(pages, stores)
+    assert list(far.open) == ["medevac/test/campaign/driver"]
+    assert "failed on 2 of 3 nodes" in json.dumps(far.open)
+    stores.campaigns.move("driver", CampaignState.RUNNING, "running by ada", NOW)
+    look(pages, stores)
+    assert not far.open
+    stores.campaigns.move("driver", CampaignState.HALTED, ordered(CampaignState.HALTED, "ada", "wrong image"), NOW)
+    look(pages, stores)
+    assert not far.open, "who halts it knows"
 
 
 def test_one_page_that_is_never_taken_does_not_stop_the_others(
