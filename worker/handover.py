@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from activities.failures import redact
 from activities.messaging import MAX_TEXT
 from activities.quietly import Quietly
+from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalView
 from medevac.cases.case import Case
 from medevac.fleet.fence import Fence
@@ -196,7 +197,7 @@ def _lines(found: Handover) -> Iterator[str]:
         yield f"  {why}"
     yield f"{len(found.approvals)} questions wait for a vote"
     for question in found.approvals:
-        groups = " or ".join(question.need.groups)
+        groups = " or ".join(tally.voters(question, found.at))
         yield f"  {question.title}: {groups}, until {question.expires_at:%m-%d %H:%M} UTC; {question.id}"
     yield f"{len(found.frozen)} freezes, {len(found.breakers)} open breakers, {len(found.silences)} silences"
     for fence in found.frozen:
