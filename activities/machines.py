@@ -18,16 +18,16 @@ from activities.deadline import deadline
 from activities.evidence import Evidence
 from activities.failures import Refused, redact, unreadable, waits
 from activities.heartbeat import Cancelled, Pulse
-from activities.means import means
-from activities.ports import Cluster, MachineState, NotAllowed, NotSent, Unclear, Unreadable, Verb
+from activities.means import means, of_successor, stub
+from activities.ports import Cluster, MachineState, NotAllowed, NotSent, Provider, Unclear, Unreadable, Verb
 from activities.precondition import Look
 from activities.proof import World, another_machine, frees, missing
 from activities.registry import NotConfigured, Registry
 from activities.silence import let_go
 from activities.storage.intents import Intent, Intents
 from activities.storage.ledger import Ledger
-from medevac.fleet.node import Identity, Machine, Node
-from medevac.fleet.scorecard import place_of
+from medevac.fleet.node import Identity, Node
+from medevac.fleet.places import place_of
 from medevac.incident import Outcome, StepKey, StepResult
 from medevac.policy.plan import UNCLEAR
 
@@ -37,6 +37,8 @@ RETRY_S = 2.0
 RENEW_S = 30.0
 FREE = timedelta(minutes=3)
 """How long a proved end of a machine waits for what it held to be let go; then that is only told."""
+NOT_SENT: dict[str, JsonValue] = {"not_sent": True}
+"""Surely nothing was called."""
 _REPLACING = frozenset((Verb.REQUEST, Verb.TERMINATE))
 _WITHIN = frozenset((Verb.RESTART_AGENT, Verb.RESET_GPU))
 
@@ -74,19 +76,23 @@ class MachineActivities:
                 return self._waits_for_proof(found)
             adapters = means(self._registry, request.pre.cluster, request.pre.provider)
             node = self._look.begin(request.pre)
-            provider = self._read("what can be done", lambda: adapters.by(request.verb, node, request.key))
-            was = self._read(f"provider {provider.name}", lambda: provider.state(node, request.pre.incident))
+            own = self._read("what can be done", lambda: adapters.by(request.verb, node, request.key))
+            provider, told = of_successor(self._registry, request.at, own, node)
+            was = self._read(f"provider {provider.name}", lambda: provider.state(told, request.pre.incident))
             if request.verb in _WITHIN and not node.reachable:
                 return self._end(Outcome.FAILED, f"{request.verb} leaves pods running that a silent node can't end")
-            known = self._known(request, node)
+            known = self._known(request, told)
             self._look.now(request.pre)
+            if request.at is not None:
+                self._look.fence(request.pre, told)
             looked = time.monotonic()
         except Refused as refused:
             return self._end(Outcome.REFUSED, refused.reason, who=refused.who)
         except NotAllowed as error:
-            return self._end(Outcome.FAILED, f"{request.pre.provider} can't be read: {redact(str(error))}")
+            whom = request.at.provider if request.at else request.pre.provider
+            return self._end(Outcome.FAILED, f"{whom} can't be read: {redact(str(error))}", proof=NOT_SENT)
         except NotConfigured as error:
-            return self._end(Outcome.FAILED, str(error))
+            return self._end(Outcome.FAILED, str(error), proof=NOT_SENT)
         self._still_ours(entered, looked)
         intent, new = self._intents.begin(
             request.key,
@@ -99,7 +105,7 @@ class MachineActivities:
             fault=request.fault,
             fault_class=request.fault_class,
             at=self._clock(),
-            before=was.model_dump(mode="json"),
+            before=was.model_copy(update={"asked_at": request.at}).model_dump(mode="json", exclude_none=True),
         )
         if not new:
             return self._waits_for_proof(intent)
@@ -114,11 +120,11 @@ class MachineActivities:
             self._intents.void(request.key, "the attempt's time was over before the call", self._clock())
             raise
         try:
-            answer = provider.do(request.verb, _ordered(node, request.pre), request.pre.incident)
+            answer = provider.do(request.verb, _ordered(told, request.pre), request.pre.incident)
         except NotSent as error:
             self._intents.void(request.key, redact(str(error)), self._clock())
             if error.final:
-                return self._end(Outcome.FAILED, f"{provider.name} refuses: {redact(str(error))}")
+                return self._end(Outcome.FAILED, f"{provider.name} refuses: {redact(str(error))}", proof=NOT_SENT)
             raise waits(
                 f"{provider.name} did not take the call: {error}", error.retry_after_s or RETRY_S, "NotSent"
             ) from None
@@ -146,7 +152,8 @@ class MachineActivities:
         try:
             cluster = self._registry.cluster(request.pre.cluster)
             adapters = means(self._registry, request.pre.cluster, request.pre.provider)
-            provider = adapters.again(was.told_by, _stub(request.pre), request.acted)
+            own = adapters.again(was.told_by, stub(request.pre), request.acted)
+            provider, gone = of_successor(self._registry, was.asked_at, own, stub(request.pre))
         except NotConfigured as error:
             return self._end(Outcome.FAILED, str(error))
         before = Identity(uid=request.pre.identity.uid, machine_id=intent.machine_id, boot_id=intent.boot_id)
@@ -163,11 +170,12 @@ class MachineActivities:
                     renew_at = now + timedelta(seconds=min(RENEW_S, request.deadline_s / 4))
                 try:
                     node = cluster.node(request.pre.node)
-                    ours = node if node is not None and node.machine.id == before.machine_id else _stub(request.pre)
-                    steps.proceed(provider, self._look, request, ours)
-                    if ours is node:
+                    ours = node if node is not None and node.machine.id == before.machine_id else stub(request.pre)
+                    _, told = of_successor(self._registry, was.asked_at, own, ours)
+                    steps.proceed(provider, self._look, request, told)
+                    if told is node:
                         forcing.step(node)
-                    world = World(node, steps.state(provider, cluster, request, ours))
+                    world = World(node, steps.state(provider, cluster, request, told))
                     if not _REPLACING & set(request.verbs) and (other := another_machine(before, world)):
                         return self._end(Outcome.REFUSED, other)
                     lack = [m for verb in request.verbs if (m := missing(verb, before, was, world))]
@@ -178,14 +186,14 @@ class MachineActivities:
                     lacks = "; ".join(lack) or held
                 except steps.Hopeless as error:
                     self._note_end(request.acted, "failed")
-                    said = steps.release(provider, cluster, self._look, request, _stub(request.pre))
-                    return self._end(Outcome.FAILED, f"the proof can't come any more: {error}{said}")
+                    why = f"the proof can't come any more: {error}"
+                    return self._in_vain(Outcome.FAILED, why, request, provider, cluster, gone)
                 except (Unreadable, ApplicationError) as error:
                     lacks = f"unreadable: {redact(str(error))}"
                 if self._clock() >= until:
                     self._note_end(request.acted, "timed_out" if intent.sent_at else UNCLEAR)
-                    said = steps.release(provider, cluster, self._look, request, _stub(request.pre))
-                    return self._end(Outcome.TIMED_OUT, f"no proof within {request.deadline_s:g} s: {lacks}{said}")
+                    why = f"no proof within {request.deadline_s:g} s: {lacks}"
+                    return self._in_vain(Outcome.TIMED_OUT, why, request, provider, cluster, gone)
                 try:
                     pulse.wait(poll_s)
                 except Cancelled:
@@ -246,6 +254,15 @@ class MachineActivities:
         reason = f"intent of {intent.at:%Y-%m-%d %H:%M:%S} UTC found: not called again, waiting for proof"
         return self._end(Outcome.ALREADY, reason)
 
+    def _in_vain(
+        self, outcome: Outcome, why: str, request: sig.ProveRequest, provider: Provider, cluster: Cluster, node: Node
+    ) -> StepResult:
+        """The proof didn't come: what was asked for and isn't there is nobody's, and is released."""
+        if Verb.REQUEST not in request.verbs:
+            return self._end(outcome, why)
+        released = steps.release(provider, cluster, self._look, request.pre, node)
+        return self._end(outcome, f"{why}; {released.said}", proof=released.proof())
+
     def _proved(self, request: sig.ProveRequest, world: World, cluster: Cluster, held: str) -> StepResult:
         successor = world.state.successor if Verb.REQUEST in request.verbs else None
         node = cluster.node(successor) if successor else world.node
@@ -290,10 +307,3 @@ def _ordered(node: Node, pre: sig.Precondition) -> Node:
     if pre.order is None or pre.order.image is None:
         return node
     return node.model_copy(update={"machine": node.machine.model_copy(update={"image": pre.order.image})})
-
-
-def _stub(pre: sig.Precondition) -> Node:
-    """The machine as the plan knew it, for asking its provider about it when its node is gone."""
-    machine = Machine(provider=pre.provider, id=pre.identity.machine_id or "", boot_id=pre.identity.boot_id)
-    region = {"region": pre.scopes["region"]} if "region" in pre.scopes else {}
-    return Node(cluster=pre.cluster, name=pre.node, uid=pre.identity.uid, machine=machine, topology=region)

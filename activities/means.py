@@ -9,7 +9,9 @@ from pydantic import JsonValue
 
 from activities.ports import NEEDS, ActsOnNodes, MachineState, Provider, Verb
 from activities.registry import NotConfigured, Registry
-from medevac.fleet.node import Capability, Node
+from activities.signatures import Target
+from medevac.fleet.node import Capability, Machine, Node
+from medevac.fleet.places import Offer
 from medevac.incident import StepKey
 
 
@@ -74,3 +76,15 @@ def means(registry: Registry, cluster: str, provider: str) -> Means:
     except NotConfigured:
         outside = None
     return Means(outside, found if isinstance(found, ActsOnNodes) else None)
+
+
+def of_successor(registry: Registry, at: Offer | None, provider: Provider, node: Node) -> tuple[Provider, Node]:
+    """Who is asked about a successor, and the node as it is told of it. Raises `NotConfigured`."""
+    return (provider, node) if at is None else (registry.provider(at.provider), at.asked(node))
+
+
+def stub(target: Target) -> Node:
+    """The machine as the plan knew it, for asking its provider about it when its node is gone."""
+    machine = Machine(provider=target.provider, id=target.identity.machine_id or "", boot_id=target.identity.boot_id)
+    region = {"region": target.scopes["region"]} if "region" in target.scopes else {}
+    return Node(cluster=target.cluster, name=target.node, uid=target.identity.uid, machine=machine, topology=region)

@@ -14,6 +14,7 @@ from activities.census import CensusTaker
 from activities.clock import Clock, utcnow
 from activities.failures import Bounded, redact, unreadable
 from activities.means import means
+from activities.offers import Offers
 from activities.ports import CanProbe, HasLocalData, HasOthers, Unreadable
 from activities.registry import NotConfigured, Registry
 from activities.storage.cases import Cases
@@ -22,6 +23,7 @@ from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
 from activities.storage.silences import Silences
 from medevac.faults.classes import Covers
+from medevac.fleet.asking import Asking
 from medevac.fleet.node import Node, Workload
 from medevac.fleet.remediator import Remediator
 from medevac.policy.active import PolicyVersion, acting_since
@@ -63,6 +65,7 @@ class PlanActivities:
         certificates: Certificates | None = None,
         cases: Cases | None = None,
         silences: Silences | None = None,
+        offers: Offers | None = None,
     ) -> None:
         self._registry = registry
         self._ledger = ledger
@@ -73,6 +76,7 @@ class PlanActivities:
         self._certificates = certificates
         self._cases = cases
         self._silences = silences
+        self._offers = offers
         self._applied: tuple[PolicyVersion, list[PolicyVersion]] | None = None
 
     @activity.defn(name=sig.PLAN.name, no_thread_cancel_exception=True)
@@ -86,13 +90,14 @@ class PlanActivities:
         pool = placed.pool if placed else None
         history = self._stored("the ledger", lambda: self._history(request, placed, now))
         since = self._stored("the policy", lambda: self._acting_since(version, pool)) if pool else None
+        asking = self._asking(request, node, version.policy, pool) if node else Asking()
         return plan(
             Context(
                 incident=request.incident,
                 n=request.n,
                 cluster=request.cluster,
                 node_name=request.node,
-                node=node,
+                node=asking.can(node) if node else None,
                 unreadable=world.unreadable,
                 seen=request.seen,
                 workloads=self._checkpointed(world, version),
@@ -107,6 +112,7 @@ class PlanActivities:
                 adopted=bool(since and request.opened_at < since and self._adopted(request, since)),
                 remediators=world.remediators,
                 certified=node is None or self._stored("the certificates", lambda: self._certified(node)),
+                asking=asking,
                 followed=self._followed(version.policy, pool, request.incident),
                 silences=self._stored("the silences", lambda: self._silenced(now)),
             ),
@@ -198,6 +204,17 @@ class PlanActivities:
         if node.simulated or name not in {one.name for one in self._registry.providers()}:
             return True
         return self._certificates is not None and self._certificates.certified(name)
+
+    def _asking(self, request: sig.PlanRequest, node: Node, policy: Policy, pool: str | None) -> Asking:
+        """Only where the pool gives a choice: everybody else has nothing more to read."""
+        where = policy.pools.get(pool or "")
+        if where is None or not where.replacements or self._offers is None:
+            return Asking()
+        offers, listed = self._offers, where.replacements
+        return self._stored(
+            "where a successor can be asked for",
+            lambda: offers.asking(node, listed, request.asked, request.nothing_came),
+        )
 
     def _followed(self, policy: Policy, pool: str | None, incident: str) -> str:
         where = policy.pools.get(pool or "")

@@ -9,7 +9,7 @@ from activities.clock import Clock, utcnow
 from activities.failures import UNREADABLE_RETRY_S, Refused, unreadable, waits
 from activities.guard.store import GuardStore
 from activities.registry import NotConfigured, Registry
-from activities.signatures import Precondition
+from activities.signatures import Precondition, Target
 from activities.storage.fences import Fences
 from activities.storage.ledger import Ledger
 from medevac.fleet.node import Node
@@ -66,7 +66,7 @@ class Look:
         self._no_fence(pre, node)
         return node
 
-    def fence(self, pre: Precondition, node: Node) -> None:
+    def fence(self, pre: Target, node: Node) -> None:
         """Before a later call of a step: what was looked at first has changed by it, but a freeze still stops it."""
         self._no_fence(pre, node)
 
@@ -104,7 +104,7 @@ class Look:
         _nobody_objects(pre, node)
         return node
 
-    def _no_fence(self, pre: Precondition, node: Node) -> None:
+    def _no_fence(self, pre: Target, node: Node) -> None:
         try:
             pool = pre.scopes.get("pool", "").removeprefix(f"{pre.cluster}/")
             fence = self._fences.blocking(pre.cluster, pre.node, pool, node.machine.provider)

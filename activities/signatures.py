@@ -24,6 +24,7 @@ from medevac.faults.faultset import FaultSet
 from medevac.fleet.lease import Ask, Granted, LeaseRef, LeaseRequest
 from medevac.fleet.node import Identity
 from medevac.fleet.order import Order
+from medevac.fleet.places import Offer, Source
 from medevac.incident import IncidentView, Line, StepKey, StepResult
 from medevac.model import Model
 from medevac.policy.plan import Drain, Plan, Rung
@@ -100,6 +101,10 @@ class PlanRequest(Model):
     """Why the last rung did not do, in words, for the reasons of the next plan."""
     hand_over: str = ""
     """Set when the workflow already knows that a person must take it; the plan then says so."""
+    asked: Source | None = None
+    """Where a successor was asked for that may still come."""
+    nothing_came: tuple[Offer, ...] = ()
+    """Where one was asked for in this incident, in vain: nothing of it is left there."""
 
 
 class MarkRequest(Keyed):
@@ -137,18 +142,23 @@ class ReleaseRequest(Keyed):
     lease_id: str
 
 
-class Precondition(Model):
-    """Re-read inside the activity right before each irreversible call; a difference refuses the step."""
+class Target(Model):
+    """The machine that a step is about, as the plan knew it."""
 
     incident: str
     cluster: str
     node: str
     provider: str
     identity: Identity
-    lease: LeaseRef
-    plan_hash: str
     scopes: dict[str, str] = {}
     """Failure domains of the node, for fences."""
+
+
+class Precondition(Target):
+    """Re-read inside the activity right before each irreversible call; a difference refuses the step."""
+
+    lease: LeaseRef
+    plan_hash: str
     mark: bool = True
     """The plan's `mark`: whether our mark must be there."""
     foreign_cordon: str | None = None
@@ -176,6 +186,8 @@ class ActRequest(Keyed):
     fault: str
     fault_class: FaultClass
     rung: Rung
+    at: Offer | None = None
+    """Where a successor is asked for; None: at the machine's own provider."""
 
 
 class ProveRequest(Keyed):
@@ -185,6 +197,14 @@ class ProveRequest(Keyed):
     verbs: tuple[Verb, ...]
     acted: StepKey
     deadline_s: float
+
+
+class TakeBackRequest(Keyed):
+    """Ends what was asked for and didn't become a node, where nobody waits for it any more."""
+
+    of: Target
+    at: Offer | None = None
+    """Where it was asked for; None: at the machine's own provider."""
 
 
 class VerifyRequest(Keyed):
@@ -364,6 +384,7 @@ RELEASE = Activity("release", ReleaseRequest, StepResult)
 EVACUATE = Activity("evacuate", EvacuateRequest, StepResult, Shape.LONG)
 ACT = Activity("act", ActRequest, StepResult, Shape.CALL, Queue.MACHINES)
 PROVE = Activity("prove", ProveRequest, StepResult, Shape.LONG)
+TAKE_BACK = Activity("take_back", TakeBackRequest, StepResult, Shape.CALL, Queue.MACHINES)
 VERIFY = Activity("verify", VerifyRequest, VerifyResult, Shape.LONG)
 TICKET = Activity("ticket", TicketRequest, StepResult)
 NOTIFY = Activity("notify", NotifyRequest, StepResult, queue=Queue.CHAT)
@@ -373,8 +394,8 @@ CAMPAIGN_STEP = Activity("campaign_step", CampaignStepRequest, CampaignStepped, 
 CASE_STEP = Activity("case_step", CaseStepRequest, CaseStepped, Shape.STEADY)
 
 ALL: tuple[Activity[Any, Any], ...] = (
-    PLAN, MARK, LIFT, ACQUIRE, RELEASE, EVACUATE, ACT, PROVE, VERIFY, TICKET, NOTIFY, ASK, RECORD, CAMPAIGN_STEP,
-    CASE_STEP,
+    PLAN, MARK, LIFT, ACQUIRE, RELEASE, EVACUATE, ACT, PROVE, TAKE_BACK, VERIFY, TICKET, NOTIFY, ASK, RECORD,
+    CAMPAIGN_STEP, CASE_STEP,
 )  # fmt: skip
 
 

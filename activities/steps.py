@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from pydantic import JsonValue
+from temporalio.exceptions import ApplicationError
 
 from activities.failures import redact
 from activities.ports import Cluster, HasForce, HasRelease, HasSteps, MachineState, NotSent, Provider, Unclear, Verb
 from activities.precondition import Look
-from activities.signatures import ProveRequest
+from activities.signatures import ProveRequest, Target
 from activities.storage.intents import Intent
 from activities.storage.ledger import Ledger
 from medevac.fleet.node import Node
@@ -91,14 +95,36 @@ def joined(cluster: Cluster, state: MachineState) -> MachineState:
     return state.model_copy(update={"successor": node.name, "successor_ready": state.successor_ready and node.ready})
 
 
-def release(provider: object, cluster: Cluster, look: Look, request: ProveRequest, node: Node) -> str:
-    """Ends what was asked for and never became a node, so that nobody pays for it; what happened, for the reason."""
-    if Verb.REQUEST not in request.verbs or not isinstance(provider, HasRelease):
-        return ""
+MAY_RUN = "what was asked for may be running and could not be released"
+
+
+class Released(NamedTuple):
+    said: str
+    """What happened, for people."""
+    ended: tuple[str, ...] = ()
+    joined: str = ""
+    """The node that came of it: it stays."""
+    sure: bool = True
+    """False where what was asked for may be running, and be nobody's."""
+
+    def proof(self) -> dict[str, JsonValue]:
+        return {"nothing_left": self.sure and not self.joined, "joined": self.joined}
+
+
+def release(provider: Provider, cluster: Cluster, look: Look, target: Target, node: Node) -> Released:
+    """Ends what was asked for and never became a node, so that nobody pays for it."""
+    tag = target.incident
+    if not isinstance(provider, HasRelease):
+        return Released(f"{MAY_RUN}: {provider.name} has no way to", sure=False)
     try:
-        look.fence(request.pre, node)
+        look.fence(target, node)
         there = frozenset(one.machine.id for one in cluster.nodes())
-        ended = provider.release(node, request.pre.incident, there)
+        if ended := provider.release(node, tag, there):
+            return Released(f"released {', '.join(ended)}", ended)
+        came = joined(cluster, provider.state(node, tag)).successor
     except Exception as error:
-        return f"; what was asked for may be running and could not be released: {redact(str(error))}"
-    return f"; released {', '.join(ended)}" if ended else ""
+        why = error.message if isinstance(error, ApplicationError) else str(error)
+        return Released(f"{MAY_RUN}: {redact(why)}", sure=False)
+    if came is not None:
+        return Released(f"the successor {came} has joined and stays; no check has passed on it", joined=came)
+    return Released(f"nothing that was asked for under {tag} is found at {provider.name}")

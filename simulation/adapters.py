@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from activities.ports import CheckResult, Eviction, MachineState, Mark, Pod, TicketRef, Verb
+from activities.ports import CheckResult, Eviction, MachineState, Mark, NotSent, Pod, TicketRef, Verb
 from medevac.faults.classes import Covers
 from medevac.fleet.node import Capability, Node, Workload
 from medevac.fleet.remediator import Remediator
@@ -115,25 +115,38 @@ class SimulatedProvider:
     def capabilities(self, node: Node) -> frozenset[Capability]:
         return self._world.layout.providers[self.name].capabilities
 
+    def cannot_make(self, node: Node) -> str:
+        able = Capability.REPLACE in self.capabilities(node)
+        return "" if able else f"{self.name} has no machines to give"
+
     def state(self, node: Node, tag: str) -> MachineState:
         readable(self._world, Read.MACHINE, node.cluster, node.name)
         with self._world.read() as m:
-            return reading.machine(m, node.machine.id, tag)
+            return reading.machine(m, self.name, node.machine.id, tag)
 
     def do(self, verb: Verb, node: Node, tag: str) -> JsonValue:
+        if not node.machine.id and verb is not Verb.REQUEST:
+            raise NotSent(f"{node.name} isn't {self.name}'s", final=True)
+        replaces = node.machine.id or self._standing(node)
+
         def act(m: Moment) -> Did[JsonValue]:
-            return machines.apply(m, verb, node.machine.id, tag)
+            return machines.apply(m, verb, replaces, tag, self.name)
 
         effect = Effect(verb.value)
-        return make(
-            self._world, Call[JsonValue](effect, node.cluster, node.name, node.machine.id, tag, act, "op-accepted")
-        )
+        return make(self._world, Call[JsonValue](effect, node.cluster, node.name, replaces, tag, act, "op-accepted"))
+
+    def _standing(self, node: Node) -> str:
+        """Of another provider: the machine under the node's name, whose place a successor takes."""
+        found = self._world.node(node.name, node.cluster)
+        return found.machine.id if found else ""
 
     def release(self, node: Node, tag: str, joined: frozenset[str]) -> tuple[str, ...]:
         with self._world.read() as m:
             asked = m.all(
-                "SELECT id FROM machines WHERE requested_by = ? AND state NOT IN ('terminating', 'gone')", tag
-            )
+                "SELECT id FROM machines WHERE requested_by = ? AND provider = ?"
+                " AND state NOT IN ('terminating', 'gone')",
+                tag, self.name,
+            )  # fmt: skip
         ended = tuple(str(row["id"]) for row in asked if row["id"] not in joined | {node.machine.id})
         for machine in ended:
             act = functools.partial(machines.apply, verb=Verb.TERMINATE, machine=machine, tag=tag)

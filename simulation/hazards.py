@@ -80,5 +80,6 @@ class Behaviour(Model):
     never_boots: bool = False
     """After a reboot or reinstall the node stays down."""
     successor_never_joins: bool = False
+    """Of the machine's own provider."""
     successor_faulty: bool = False
     """The machine that is asked for has the same fault."""

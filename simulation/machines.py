@@ -25,19 +25,20 @@ INCLUDES = {
 """A stronger remedy cures what a weaker one does."""
 
 
-def apply(m: Moment, verb: Verb, machine: str, tag: str) -> Answer:
-    """One physical call. Raises `NotSent` where the provider would refuse it."""
+def apply(m: Moment, verb: Verb, machine: str, tag: str, by: str = "") -> Answer:
+    """One physical call to provider `by`, or the machine's own. Raises `NotSent` where it would refuse it."""
     row = m.one("SELECT * FROM machines WHERE id = ?", machine)
     if row is None or row["state"] in ("terminating", "gone"):
         if verb is Verb.TERMINATE and row is not None:
             return Did("terminating already", False)
         raise NotSent(f"machine {machine} doesn't exist", final=True)
-    if NEEDS[verb] not in m.layout.providers[row["provider"]].capabilities:
-        raise NotSent(f"{row['provider']} can't {verb.value}", final=True)
+    by = by or row["provider"]
+    if NEEDS[verb] not in m.layout.providers[by].capabilities:
+        raise NotSent(f"{by} can't {verb.value}", final=True)
     running = m.count("SELECT COUNT(*) FROM pods WHERE machine = ? AND tier = 'workload'", machine)
     match verb:
         case Verb.REQUEST:
-            return _request(m, row, tag)
+            return _request(m, row, tag, by)
         case Verb.TERMINATE:
             _silence(m, machine, "terminating")
             m.later(m.durations.terminate, "terminated", machine)
@@ -65,24 +66,26 @@ def _never_boots(m: Moment, machine: str, verb: Verb) -> bool:
     )
 
 
-def _request(m: Moment, old: sqlite3.Row, tag: str) -> Answer:
-    stock = m.layout.providers[old["provider"]].stock
+def _request(m: Moment, old: sqlite3.Row, tag: str, by: str) -> Answer:
+    stock = m.layout.providers[by].stock
     used = "SELECT COUNT(*) FROM machines WHERE provider = ? AND requested_by IS NOT NULL"
-    if stock is not None and m.count(used, old["provider"]) >= stock:
-        raise NotSent(f"{old['provider']} has no capacity left", retry_after_s=30.0)
-    machine = population.machine_id(m, old["provider"], f"request/{m.next('request')}")
+    if stock is not None and m.count(used, by) >= stock:
+        raise NotSent(f"{by} has no capacity left", retry_after_s=30.0)
+    machine = population.machine_id(m, by, f"request/{m.next('request')}")
+    own = by == old["provider"]
+    topology = json.loads(old["topology"]) | ({} if own else {"region": f"{by}-1", "image": f"{by}-os-7"})
     population.insert(
         m, "machines",
-        population.template(m, machine, old["provider"], old["cluster"])
-        | {name: old[name] for name in ("pool", "topology", "labels", "roles", "reserved")}
-        | {"state": "requested", "ready": False, "requested_by": tag},
+        population.template(m, machine, by, old["cluster"])
+        | {name: old[name] for name in ("pool", "labels", "roles", "reserved")}
+        | {"topology": json.dumps(topology), "state": "requested", "ready": False, "requested_by": tag},
     )  # fmt: skip
     faults = m.all("SELECT * FROM faults WHERE machine = ? AND cured_at IS NULL", old["id"])
     behaviours = [Behaviour.model_validate_json(fault["behaviour"]) for fault in faults]
     for fault, behaviour in zip(faults, behaviours, strict=True):
         if behaviour.successor_faulty:
             present(m, machine, "", old["cluster"], fault["code"], fault["covers"], fault["cure"], behaviour)
-    if not any(behaviour.successor_never_joins for behaviour in behaviours):
+    if not (own and any(behaviour.successor_never_joins for behaviour in behaviours)):
         m.later(m.durations.join, "joined", machine)
     return Did({"request": machine})
 

@@ -100,13 +100,13 @@ def node(m: Moment, row: sqlite3.Row) -> Node:
 POWER: dict[str, Literal["on", "off", "unknown"]] = {"running": "on", "terminating": "unknown"}
 
 
-def machine(m: Moment, machine_id: str, tag: str) -> MachineState:
+def machine(m: Moment, provider: str, machine_id: str, tag: str) -> MachineState:
     row = m.one("SELECT * FROM machines WHERE id = ? AND state != 'gone'", machine_id)
     successor = m.one(
-        "SELECT node, ready FROM machines WHERE requested_by = ? AND state = 'running'"
+        "SELECT node, ready FROM machines WHERE requested_by = ? AND provider = ? AND state = 'running'"
         " ORDER BY launched_at, id LIMIT 1",
-        tag,
-    )
+        tag, provider,
+    )  # fmt: skip
     found = {"successor": successor["node"], "successor_ready": bool(successor["ready"])} if successor else {}
     if row is None:
         return MachineState(exists=False, **found)

@@ -29,6 +29,7 @@ from activities.interceptor import LedgerInterceptor
 from activities.machines import MachineActivities
 from activities.marking import MarkActivities
 from activities.messaging import MessageActivities
+from activities.offers import Offers, RecentCard
 from activities.planned import Notices
 from activities.planning import PlanActivities
 from activities.precondition import Look
@@ -36,11 +37,13 @@ from activities.quietly import Quietly
 from activities.recording import RecordingActivities
 from activities.registry import Registry
 from activities.signatures import TIMINGS
+from activities.successors import SuccessorActivities
 from activities.ticketing import Follow, TicketActivities
 from activities.verification import VerificationActivities
 from medevac.cases.case import Case
 from medevac.events.event import HealthEvent
 from medevac.incident import IncidentView
+from worker.config import Scorecard
 from worker.engine import TemporalEngine
 from worker.installation import Installation
 from worker.meanwhile import Meanwhile
@@ -109,6 +112,7 @@ def assemble(settings: Settings, installation: Installation, client: Client) -> 
             bounded,
             folding,
             public_keys(installation.config),
+            installation.config.scorecard,
             report,
             follow,
             confirm,
@@ -140,6 +144,7 @@ def implementations(
     bounded: Bounded,
     folding: Folding,
     vote_keys: Sequence[str],
+    scorecard: Scorecard,
     report: Report,
     follow: Follow,
     confirm: Confirm,
@@ -151,6 +156,7 @@ def implementations(
     census = CensusTaker(registry, stores.policies, bounded)
     once = SendOnce(stores.ledger, bounded)
     evidence = Evidence(registry, registry.evidence, stores.policies, bounded) if registry.evidence else None
+    recent = RecentCard(registry, stores.scorecards, scorecard.prices, scorecard.penalties, bounded)
     objects = (
         PlanActivities(
             registry,
@@ -161,6 +167,7 @@ def implementations(
             certificates=stores.certificates,
             cases=stores.cases,
             silences=stores.silences,
+            offers=Offers(registry, recent, stores.certificates.certified),
         ),
         MarkActivities(registry, stores.guard, census, bounded),
         LeaseActivities(
@@ -174,6 +181,7 @@ def implementations(
             notices=Notices(registry, stores.ledger),
         ),
         MachineActivities(registry, look, stores.intents, stores.ledger, evidence=evidence),
+        SuccessorActivities(registry, look),
         VerificationActivities(registry),
         TicketActivities(registry, stores.ledger, stores.cases, stores.policies, follow, bounded),
         CaseActivities(registry, stores.ledger, stores.cases, stores.policies, once, confirm),

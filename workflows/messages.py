@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from activities.signatures import PRODUCTION, AskRequest, Decided, Timing
+from activities.signatures import PRODUCTION, AskRequest, Decided, Target, Timing
 from medevac.approvals.approval import ApprovalRequest, ApprovalResult, ApprovalView
 from medevac.campaigns.progress import CampaignState
 from medevac.events.event import HealthEvent
 from medevac.faults.faultset import FaultSet, Remedy
 from medevac.fleet.lease import LeaseRef
+from medevac.fleet.places import Offer, Source
 from medevac.incident import Hold, Line, State
 from medevac.model import Model
 from medevac.policy.plan import Plan, Rung
@@ -59,6 +60,16 @@ class Carried(Model):
     decisions: tuple[ApprovalResult, ...] = ()
     requested: bool = False
     """A successor was asked for and has not taken the node's place yet."""
+    asked: Source | None = None
+    """Where, if the plan had a choice."""
+    asked_of: Target | None = None
+    """For which machine."""
+    came: str = ""
+    """The node that it became, which didn't take the place after all."""
+    taken_back: str = ""
+    """What became of it once nobody waited for it any more, in words."""
+    nothing_came: tuple[Offer, ...] = ()
+    """Where one was asked for in vain; nothing of it is left there."""
     asks: int = 0
     """Questions that this incident has left unanswered or found void."""
     updates: dict[str, str] = {}

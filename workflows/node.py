@@ -104,7 +104,8 @@ class NodeWorkflow:
             return known
         run.abort_by = by.who
         run.note("abort", workflow.now(), f"stopped by {by.who}: {by.reason}")
-        return self._answer(self._what_runs())
+        asked = "; the successor that was asked for is ended unless it has joined" if run.requested else ""
+        return self._answer(self._what_runs() + asked)
 
     @abort.validator
     def _check_abort(self, by: By) -> None:
@@ -224,6 +225,8 @@ class NodeWorkflow:
             asked_rungs=tuple(run.asked_rungs),
             failed=run.failed,
             hand_over=run.hand_over,
+            asked=run.asked if run.requested else None,
+            nothing_came=tuple(run.nothing_came),
         )
         plan = await self.steps.local(sig.PLAN, request)
         if run.found_another(plan.identity):
@@ -297,12 +300,14 @@ class NodeWorkflow:
         run.hand_over = run.hand_over or plan.reasons[0]
         if plan.mark:
             await self._try_mark(plan)
+        await self.remediation.take_back()
         new = run.state is not State.HANDED_OVER or bool(run.lines)
         run.state = State.HANDED_OVER
         run.waiting_for = run.owner or "a person"
         if new:
             await self.telling.record()
-        text = f"{run.cluster}/{run.node} needs a person: {plan.cause}. {'; '.join(plan.reasons[:3])}"
+        why = "; ".join(filter(None, (*plan.reasons[:3], run.of_successor)))
+        text = f"{run.cluster}/{run.node} needs a person: {plan.cause}. {why}"
         self.telling.beside(self.telling.notify(f"handed over {plan.cause}", text, page=True))
         await self.steps.until(lambda: run.changed or self._person() or run.woken, LOOK_AGAIN_S)
         return await self._answered(plan)
@@ -349,7 +354,7 @@ class NodeWorkflow:
         if run.abort_by:
             who, run.abort_by = run.abort_by, None
             self.standing.latch(f"stopped by {who}", who)
-            run.hand_over = "; ".join(filter(None, (f"stopped by {who}", run.left_behind)))
+            run.hand_over = f"stopped by {who}"
             run.owner = run.owner or who
 
     async def _held(self) -> None:
@@ -379,8 +384,9 @@ class NodeWorkflow:
         run = self.run_state
         run.closing = True
         await self.permission.release()
+        await self.remediation.take_back()
         run.end, run.state = end, State.ENDED
-        run.note("end", workflow.now(), "; ".join(filter(None, (str(end), run.left_behind))))
+        run.note("end", workflow.now(), "; ".join(filter(None, (str(end), run.of_successor))))
         text = f"{run.cluster}/{run.node}: {end}. {run.left_behind}".strip()
         page = bool(run.left_behind)
         self.telling.beside(self.telling.notify(f"end {end}", text, page=page, patience_s=LAST_WORD_S))

@@ -90,7 +90,9 @@ class Permission:
                 cluster=run.cluster,
                 node=run.node,
                 plan_hash=plan.hash,
-                text=f"{run.cluster}/{run.node}: {plan.rung} for {plan.cause}. {'; '.join(plan.reasons[:3])}"[:1000],
+                text=f"{run.cluster}/{run.node}: {plan.rung}{plan.by} for {plan.cause}. {'; '.join(plan.reasons[:3])}"[
+                    :1000
+                ],
                 destroys=plan.destroys,
             )
             request = ApprovalRequest(

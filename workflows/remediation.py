@@ -18,7 +18,7 @@ from medevac.policy.plan import ApprovalNeed, Plan, Rung
 from workflows.permission import Permission
 from workflows.run import IncidentRun
 from workflows.standing import Again, Standing
-from workflows.steps import Interrupted, Steps
+from workflows.steps import Interrupted, Steps, never
 from workflows.telling import Telling
 
 VERBS: dict[Rung, tuple[Verb, ...]] = {
@@ -30,6 +30,9 @@ VERBS: dict[Rung, tuple[Verb, ...]] = {
     Rung.REPLACE: (Verb.REQUEST, Verb.TERMINATE),
     Rung.TERMINATE: (Verb.TERMINATE,),
 }
+
+TAKE_BACK_S = 60.0
+"""How long the release of a successor may keep people waiting for the hand-over; it is tried again after it."""
 
 
 @dataclass(slots=True)
@@ -117,7 +120,7 @@ class Remediation:
     async def _ask(self, plan: Plan, need: ApprovalNeed) -> None:
         # A question that was left is over: asked again, the same plan is another question.
         approval = f"{self.run.incident}-{plan.hash[:8]}" + (f"-{self.run.asks}" if self.run.asks else "")
-        title = f"{plan.rung} {self.run.cluster}/{self.run.node} for {plan.cause}"
+        title = f"{plan.rung} {self.run.cluster}/{self.run.node}{plan.by} for {plan.cause}"
         await self.permission.approved(plan, approval, need, title=title)
 
     async def _stay(self) -> None:
@@ -138,13 +141,21 @@ class Remediation:
             fault=plan.cause or "",
             fault_class=run.fault_class,
             rung=plan.rung or Rung.ESCALATE,
+            at=plan.ask_at.elsewhere if plan.ask_at and verb is Verb.REQUEST else None,
         )
+        before = run.requested
+        if verb is Verb.REQUEST:
+            run.requested, run.asked, run.asked_of = True, plan.ask_at, run.target(plan, plan.identity)
+            run.came = run.taken_back = ""
         result = await self.steps.step(sig.ACT, request, deadline_s=plan.step_s)
+        if verb is Verb.REQUEST and (result.outcome is Outcome.REFUSED or "not_sent" in result.proof):
+            run.requested = before
+            if plan.ask_at and result.outcome is Outcome.FAILED:
+                run.nothing_came.append(plan.ask_at.offer)
         if plan.rung and not acted and result.outcome not in (Outcome.REFUSED, Outcome.CANCELLED):
             # Also where it failed or gave no answer: it may have been sent, and must not count as never tried.
             run.asked_rungs.append(plan.rung)
         acted[verb] = key
-        run.requested = run.requested or (verb is Verb.REQUEST and result.outcome is not Outcome.REFUSED)
         if result.outcome is Outcome.TIMED_OUT:
             # It may have been sent: only its proof, or the word that there is none, lets anything follow it.
             await self._prove(plan, (verb,), key)
@@ -218,9 +229,14 @@ class Remediation:
             await self._act(plan, verb, acted)
         await self._evacuate(plan)
         run.remedy = run.remedy.model_copy(update={"step": "act"})
+        came: StepResult | None = None
         for verb in rest:
+            if plan.ask_at and verb is Verb.TERMINATE:
+                # While another could be asked, the old machine stays until a successor is there.
+                came, verbs = await self._prove(plan, (Verb.REQUEST,), acted[Verb.REQUEST]), (verb,)
             await self._act(plan, verb, acted)
         proved = await self._prove(plan, verbs, acted[verbs[-1]])
+        proved = came or proved
         # By this workflow's clock: what was heard before the proof was is for the check to judge, which begins now.
         run.remedy = run.remedy.model_copy(update={"step": "verify", "proved_at": workflow.now()})
         if plan.rung is Rung.TERMINATE:
@@ -235,7 +251,10 @@ class Remediation:
         return await self.give_back(plan, End.REPLACED if proved.successor else End.RETURNED)
 
     async def _prove(self, plan: Plan, verbs: tuple[Verb, ...], acted: StepKey) -> StepResult:
-        """Waits for what the call must have changed. Never interrupted: we must know how an effect under way ends."""
+        """Waits for what the call must have changed. Not interrupted: we must know how an effect under way ends.
+
+        Unless it is a choice's successor, which is taken back when a person stops.
+        """
         run = self.run
         run.state = State.PROVING
         request = sig.ProveRequest(
@@ -245,9 +264,21 @@ class Remediation:
             acted=acted,
             deadline_s=plan.step_s,
         )
-        result = await self.steps.step(sig.PROVE, request, deadline_s=plan.step_s)
+        optional = plan.ask_at is not None and verbs == (Verb.REQUEST,)
+        interrupt = (lambda: bool(run.abort_by)) if optional else never
+        result = await self.steps.step(sig.PROVE, request, deadline_s=plan.step_s, interrupt=interrupt)
+        if Verb.REQUEST in verbs:
+            self._became(result)
+            if not run.requested and run.asked:
+                run.nothing_came.append(run.asked.offer)
         self.standing.judge("prove", result)
         return result
+
+    def _became(self, result: StepResult) -> None:
+        """Of what was asked for, where the step says it."""
+        if "nothing_left" in result.proof:
+            self.run.requested = not result.proof["nothing_left"]
+            self.run.came = str(result.proof["joined"])
 
     async def verify(self, plan: Plan, not_before: datetime, boot_id: str | None) -> bool:
         """True when a check that covers the faults, newer than the remedy, passed. Else a new plan is needed."""
@@ -320,6 +351,22 @@ class Remediation:
         return await self.steps.step(sig.TICKET, request)
 
     # -- undoing -----------------------------------------------------------------------------------------------
+
+    async def take_back(self) -> None:
+        """Nobody waits for the successor any more: it is ended unless it has become a node, and people are told."""
+        run, of = self.run, self.run.asked_of
+        if not run.requested or run.came or of is None or not workflow.patched(sig.TAKE_BACK.name):
+            return
+        before = run.taken_back
+        request = sig.TakeBackRequest(
+            key=run.key(sig.TAKE_BACK.name), of=of, at=run.asked.elsewhere if run.asked else None
+        )
+        result = await self.steps.step(sig.TAKE_BACK, request, deadline_s=TAKE_BACK_S)
+        self._became(result)
+        run.taken_back = result.reason if "nothing_left" in result.proof else ""
+        if before and result.proof.get("nothing_left"):
+            text = f"{run.cluster}/{run.node}: {run.taken_back}"
+            self.telling.beside(self.telling.notify(f"successor {run.taken_back}", text))
 
     async def lift(self) -> bool:
         """Removes our marks. Where that can't be done a person is called: nothing ends with a mark left by mistake."""

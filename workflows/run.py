@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from datetime import datetime
 
-from activities.signatures import Precondition, Timing
+from activities.signatures import Precondition, Target, Timing
 from medevac.approvals.approval import ApprovalResult
 from medevac.events.event import HealthEvent, Statement
 from medevac.faults.classes import FaultClass
 from medevac.faults.faultset import Change, FaultSet, Remedy
 from medevac.fleet.lease import LeaseRef
 from medevac.fleet.node import Identity
+from medevac.fleet.places import Offer
 from medevac.incident import End, IncidentView, Line, State, StepKey
 from medevac.policy.plan import Plan, Rung
 from medevac.policy.yielding import follows_another
@@ -59,6 +60,11 @@ class IncidentRun:
         """Approvals that the plan at hand was given."""
         self.asks = carried.asks
         self.requested = carried.requested
+        self.asked = carried.asked
+        self.asked_of = carried.asked_of
+        self.came = carried.came
+        self.taken_back = carried.taken_back
+        self.nothing_came: list[Offer] = list(carried.nothing_came)
         self.updates: dict[str, str] = dict(carried.updates)
         self.said: list[str] = list(carried.said)
         self.subject = carried.subject or given.node
@@ -179,19 +185,24 @@ class IncidentRun:
         if self.lease is None:
             raise ValueError("no lease")
         return Precondition(
-            incident=self.incident,
-            cluster=self.cluster,
-            node=self.node,
-            provider=plan.domains.get("provider", ""),
-            identity=identity,
+            **dict(self.target(plan, identity)),
             lease=self.lease,
             plan_hash=plan.hash,
-            scopes=plan.domains,
             mark=plan.mark,
             foreign_cordon=plan.foreign_cordon,
             hands_off=plan.hands_off,
             approvals=tuple(self.approvals),
             order=plan.order,
+        )
+
+    def target(self, plan: Plan, identity: Identity) -> Target:
+        return Target(
+            incident=self.incident,
+            cluster=self.cluster,
+            node=self.node,
+            provider=plan.domains.get("provider", ""),
+            identity=identity,
+            scopes=plan.domains,
         )
 
     def found_another(self, now: Identity) -> bool:
@@ -227,7 +238,16 @@ class IncidentRun:
     @property
     def left_behind(self) -> str:
         """What a person must look after when the incident goes no further; empty when nothing."""
-        return f"a successor was asked for under {self.incident} and may be running" if self.requested else ""
+        if not self.requested:
+            return ""
+        if self.came:
+            return f"the successor {self.came} has joined and stays; no check has passed on it"
+        return self.taken_back or f"a successor was asked for under {self.incident} and may be running"
+
+    @property
+    def of_successor(self) -> str:
+        """What people are told of the one that was asked for, when the incident goes no further."""
+        return self.left_behind or self.taken_back
 
     def first_time(self, what: str) -> bool:
         """True once for each `what`: a repeat of what people were told is silent."""
@@ -264,6 +284,11 @@ class IncidentRun:
             decisions=tuple(self.decisions.values()),
             asks=self.asks,
             requested=self.requested,
+            asked=self.asked,
+            asked_of=self.asked_of,
+            came=self.came,
+            taken_back=self.taken_back,
+            nothing_came=tuple(self.nothing_came),
             updates=self.updates,
             said=tuple(self.said[-50:]),
             failed=self.failed,

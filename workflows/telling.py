@@ -50,7 +50,7 @@ class Telling:
     def announce(self, plan: Plan) -> None:
         """Ledger and chat beside the next step: neither may delay it."""
         run = self.run
-        rung = f"{plan.rung} ({plan.attempt} of {plan.of})" if plan.rung else str(plan.action)
+        rung = f"{plan.rung}{plan.by} ({plan.attempt} of {plan.of})" if plan.rung else str(plan.action)
         text = f"{run.cluster}/{run.node}: {plan.cause} → {rung}. {plan.reasons[0] if plan.reasons else ''}"
         self.beside(self.record())
         self.beside(self.notify(f"plan {plan.cause} {plan.rung}", text))

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from medevac.fleet.inventory import Inventory
 from medevac.fleet.node import Capability, Machine, Node
+from medevac.fleet.places import Offer
 from medevac.incident import StepKey
 from medevac.model import Model
 
@@ -56,6 +57,8 @@ class MachineState(Model):
     successor_id: str | None = None
     """Its machine id as soon as it is known. A provider that knows no node names gives only this: the cluster does."""
     successor_ready: bool = False
+    asked_at: Offer | None = None
+    """Which other provider is asked about the successor again; None: the machine's own."""
 
 
 class Provider(Protocol):
@@ -116,6 +119,19 @@ class HasRelease(Protocol):
         Idempotent. Never touches `node`'s own machine, nor any that doesn't carry the tag. Raises `NotSent`,
         `Unclear` or `Unreadable`.
         """
+        ...
+
+
+@runtime_checkable
+class MakesElsewhere(Protocol):
+    """A provider that can also make a successor of a machine that isn't its own, where the policy says so.
+
+    `state`, `do` of REQUEST, `proceed` and `release` are then given a node whose machine has no id, and the region
+    and SKU that are asked for; `exists` is of no interest.
+    """
+
+    def cannot_make(self, node: Node) -> str:
+        """Why it can't make one for this node's pool, in words; empty where it can. Without a call."""
         ...
 
 

@@ -23,7 +23,8 @@ from medevac.events.drill import A_DRILL
 from medevac.faults.classes import FaultClass
 from medevac.fleet.node import Node
 from medevac.fleet.order import ORDER
-from medevac.fleet.scorecard import MENDED, UNKNOWN, Boot, Observed, Place, Repair, Support, Trouble, place_of
+from medevac.fleet.places import UNKNOWN, Place, place_of
+from medevac.fleet.scorecard import MENDED, Boot, Observed, Repair, Support, Trouble
 from medevac.incident import End
 from medevac.policy.plan import UNCLEAR, Rung
 
@@ -119,13 +120,15 @@ def _boots(
 ) -> Iterable[Boot]:
     rows = list(begun)
     joined = {row.incident: row.at for row in came}
-    missed = {row.incident for row in rows if row.rung == Rung.REPLACE and row.outcome in NEVER}
+    missed = {row.incident for row in rows if row.verb == Verb.TERMINATE and row.outcome in NEVER}
     for row in rows:
         if row.verb != Verb.REQUEST:
             continue
         incident = past.get(row.incident)
-        booted = joined.get(row.incident)
-        over = booted is not None or row.incident in missed or incident is None or not incident.open
+        # Where one never came, another of the same incident may have, from elsewhere.
+        vain = row.outcome in NEVER or row.outcome == UNCLEAR
+        booted = None if vain else joined.get(row.incident)
+        over = vain or booted is not None or row.incident in missed or incident is None or not incident.open
         yield Boot(
             place=places.at(row),
             asked_at=row.at,

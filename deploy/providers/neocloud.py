@@ -15,6 +15,8 @@ from urllib.parse import quote, urlsplit
 NEVER, LATER, NOT_ALLOWED, UNKNOWN = 65, 75, 77, 1
 API = urlsplit(os.environ.get("NEOCLOUD_URL", "https://api.neocloud.example"))
 TIMEOUT_S = 20
+TYPES = {"h100-sxm-80g": "gpu.8x.h100"}
+"""Your provider's machine type by SKU: for successors of machines that are somebody else's (`elsewhere: true`)."""
 
 
 def call(method, path, body=None, key=None):
@@ -62,7 +64,7 @@ def tagged(tag):
 
 
 def state(told):
-    found = machine(told["machine"]["id"])
+    found = machine(told["machine"]["id"]) if told["machine"]["id"] else None
     asked = tagged(told["tag"]) if told["tag"] else []
     gone = found is None or found["status"] == "terminated"
     said = {
@@ -84,9 +86,14 @@ def act(told, what):
 
 
 def request(told):
-    old = machine(told["machine"]["id"])
-    if old is None or old["status"] == "terminated":
-        end(NEVER, f"there is no machine {told['machine']['id']}")
+    if told["machine"]["id"]:
+        old = machine(told["machine"]["id"])
+        if old is None or old["status"] == "terminated":
+            end(NEVER, f"there is no machine {told['machine']['id']}")
+    else:  # somebody else's: what it is, medevac's word for it says
+        old = {"id": "", "type": TYPES.get(told["sku"]), "zone": told["topology"].get("region")}
+        if not old["type"]:
+            end(NEVER, f"nothing here is a {told['sku']}")
     asked = tagged(told["tag"])
     if asked:
         return {"answer": f"asked for before: {asked[0]['id']}"}

@@ -6,20 +6,21 @@ Pure. A rate of few cases is drawn towards that of the whole fleet, so that one 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from statistics import median
 from typing import NamedTuple, TypeVar
 
 from pydantic import Field
 
 from medevac.faults.classes import FaultClass
-from medevac.fleet.node import Node
+from medevac.fleet.places import Offer, Place
 from medevac.incident import End
 from medevac.model import Model
 from medevac.policy.plan import Rung
 
-UNKNOWN = "unknown"
 FEW = 20
 """Below so many cases a rate says little, and it is said so."""
 BOOTS_PRIOR = 20.0
@@ -28,20 +29,6 @@ DAYS_PRIOR = 100.0
 COSTLY = frozenset({FaultClass.CRITICAL, FaultClass.DEGRADED, FaultClass.TRANSIENT})
 """Classes that take a node out of service; the others cost its owner nothing."""
 MENDED = frozenset({End.RETURNED, End.REPLACED})
-
-
-class Place(NamedTuple):
-    """What machines are compared by."""
-
-    provider: str
-    region: str = UNKNOWN
-    sku: str = UNKNOWN
-    image: str = UNKNOWN
-
-
-def place_of(node: Node) -> Place:
-    region, image = (node.topology.get(name) or UNKNOWN for name in ("region", "image"))
-    return Place(node.machine.provider, region, node.sku or UNKNOWN, image)
 
 
 class Boot(Model):
@@ -93,21 +80,6 @@ class Observed(Model):
     support: tuple[Support, ...] = ()
 
 
-class Offer(NamedTuple):
-    """A place where a replacement could be asked for."""
-
-    provider: str
-    region: str | None = None
-    sku: str | None = None
-
-    def takes(self, place: Place) -> bool:
-        return (
-            self.provider == place.provider
-            and self.region in (None, place.region)
-            and self.sku in (None, place.sku)
-        )  # fmt: skip
-
-
 class Price(Model):
     """Of one machine and hour, in any one currency. What is left out fits everything."""
 
@@ -117,7 +89,7 @@ class Price(Model):
     per_hour: float = Field(gt=0)
 
     def fits(self, place: Place) -> bool:
-        return Offer(self.provider, self.region, self.sku).takes(place)
+        return Offer(provider=self.provider, region=self.region, sku=self.sku).takes(place)
 
 
 class Penalties(Model):
@@ -168,22 +140,47 @@ class Score(Model):
         return None if self.price is None or self.penalty is None else self.price + self.penalty
 
 
+@dataclass(frozen=True)
+class Card:
+    """The scorecard of one window."""
+
+    seen: Observed
+    prices: Sequence[Price]
+    penalties: Penalties
+
+    @cached_property
+    def scores(self) -> list[Score]:
+        """One for each place, by provider, region, SKU and image."""
+        seen = self.seen
+        boots, repairs = _by_place(seen.boots), _by_place(seen.repairs)
+        troubles, support = _by_place(seen.troubles), _by_place(seen.support)
+        places = sorted({*seen.nodes, *boots, *repairs, *troubles, *support})
+        return [
+            self._priced(_counted(place, seen, boots[place], repairs[place], troubles[place], support[place]))
+            for place in places
+        ]
+
+    def known(self, places: Mapping[Offer, Place]) -> list[Score]:
+        """All scores, and for offers of which none speaks, that of the whole fleet at their own price."""
+        new = [at for offer, at in places.items() if not any(offer.takes(score.place) for score in self.scores)]
+        return [*self.scores, *(self._priced(_counted(place, self.seen, (), (), (), ())) for place in new)]
+
+    def _priced(self, score: Score) -> Score:
+        price = price_of(score.place, self.prices)
+        penalty = None if price is None else price * _lost_share(score, *self._rates, self.penalties)
+        return score.model_copy(update={"price": price, "penalty": penalty})
+
+    @cached_property
+    def _rates(self) -> tuple[float, float]:
+        """Of the whole fleet: boots that never came, and costly faults of a day."""
+        over = [boot for boot in self.seen.boots if boot.over and not boot.refused]
+        node_days = sum(self.seen.nodes.values()) * self.seen.days
+        costly = sum(one.fault_class in COSTLY for one in self.seen.troubles)
+        return _share(sum(boot.booted_at is None for boot in over), len(over)), _share(costly, node_days)
+
+
 def scores(seen: Observed, prices: Sequence[Price] = (), penalties: Penalties | None = None) -> list[Score]:
-    """One for each place, by provider, region, SKU and image."""
-    penalties = penalties or Penalties()
-    boots, repairs = _by_place(seen.boots), _by_place(seen.repairs)
-    troubles, support = _by_place(seen.troubles), _by_place(seen.support)
-    over = [boot for boot in seen.boots if boot.over and not boot.refused]
-    lost = _share(sum(boot.booted_at is None for boot in over), len(over))
-    node_days = sum(seen.nodes.values()) * seen.days
-    daily = _share(sum(one.fault_class in COSTLY for one in seen.troubles), node_days)
-    found = []
-    for place in sorted({*seen.nodes, *boots, *repairs, *troubles, *support}):
-        score = _counted(place, seen, boots[place], repairs[place], troubles[place], support[place])
-        price = price_of(place, prices)
-        penalty = None if price is None else price * _lost_share(score, lost, daily, penalties)
-        found.append(score.model_copy(update={"price": price, "penalty": penalty}))
-    return found
+    return Card(seen, prices, penalties or Penalties()).scores
 
 
 def price_of(place: Place, prices: Iterable[Price]) -> float | None:
@@ -199,27 +196,27 @@ class Choice(NamedTuple):
     why: str
 
 
-def choose(offers: Sequence[Offer], known: Sequence[Score], not_again: frozenset[str] = frozenset()) -> list[Choice]:
-    """Cheapest first by adjusted price; who has just failed to deliver (`not_again`, providers) comes last.
+def choose(offers: Sequence[Offer], known: Sequence[Score], not_again: Collection[Offer] = ()) -> list[Choice]:
+    """Cheapest first by adjusted price; what has just not delivered (`not_again`) comes last.
 
     Without a price nothing is compared: such offers keep the order that they were given in, after the others.
     """
     ranked = [_choice(offer, [score for score in known if offer.takes(score.place)], not_again) for offer in offers]
     return sorted(
         ranked,
-        key=lambda one: (one.offer.provider in not_again, one.adjusted is None, one.adjusted or 0.0),
+        key=lambda one: (one.offer in not_again, one.adjusted is None, one.adjusted or 0.0),
     )
 
 
-def _choice(offer: Offer, scores: Sequence[Score], not_again: frozenset[str]) -> Choice:
+def _choice(offer: Offer, scores: Sequence[Score], not_again: Collection[Offer]) -> Choice:
     priced = [score for score in scores if score.adjusted is not None]
-    just = " it has just not delivered;" if offer.provider in not_again else ""
+    just = " it has just not delivered;" if offer in not_again else ""
     if not priced:
-        return Choice(offer, None, f"{offer.provider}:{just} no price is configured, so it isn't compared")
+        return Choice(offer, None, f"{offer}:{just} no price is configured, so it isn't compared")
     weights = [score.nodes + score.boots.of + 1 for score in priced]
     mean = sum((score.adjusted or 0.0) * w for score, w in zip(priced, weights, strict=True)) / sum(weights)
     price = sum((score.price or 0.0) * w for score, w in zip(priced, weights, strict=True)) / sum(weights)
-    return Choice(offer, mean, f"{offer.provider}:{just} {price:.2f} and a penalty of {mean - price:.2f} an hour")
+    return Choice(offer, mean, f"{offer}:{just} {price:.2f} and a penalty of {mean - price:.2f} an hour")
 
 
 def _counted(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from medevac.faults.classes import FaultClass
+from medevac.fleet.asking import Asking, Candidate
 from medevac.policy.climbing import Climb, Climber
 from medevac.policy.durations import words
 from medevac.policy.judging import Judged
@@ -36,6 +37,7 @@ def climber(here: Situation) -> Climber:
         recommended=Rung(recommended) if recommended else None,
         check_covers=context.check_covers,
         now=here.now,
+        asks_again=context.asking.again,
     )
 
 
@@ -44,6 +46,15 @@ def begin(here: Situation, judged: Judged) -> datetime | None:
     if judged.verdict.fault_class is not FaultClass.PLANNED or judged.fault.not_before is None:
         return None
     return judged.fault.not_before - timedelta(seconds=here.policy.drains.of(judged.verdict.drain or Drain.JOB_END))
+
+
+def _where(asking: Asking) -> tuple[str, ...]:
+    """Where the successor is asked for and why, for people."""
+    if not asking.candidates:
+        return ()
+    best, *others = asking.candidates
+    rather = f", rather than {' or '.join(one.why for one in others)}" if others else ""
+    return (f"asked at {best.why}{rather}", *asking.notes)
 
 
 @dataclass(frozen=True)
@@ -58,15 +69,17 @@ class Act:
     def plan(self, reasons: tuple[str, ...]) -> Plan:
         here, step, policy, climb = self.here, self.step, self.here.policy, self.climb
         rung = step.rung
+        asking = here.context.asking if rung is Rung.REPLACE else Asking()
+        ask_at = next(iter(asking.candidates), None)
         cost = stakes(rung, here.node, here.context.workloads, policy.checkpoints, here.now)
         drain, drain_s = self._drain()
-        approval = self._approval(cost)
+        approval = self._approval(cost, ask_at)
         window = words(policy.attempts.window)
         count = f"{rung}: attempt {climb.attempt} of at most {climb.of} on this machine in {window}"
         asks = tuple(f"asks first: {why}" for why in approval.why) if approval else ()
         return here.make(
             Action.ACT,
-            (*reasons, count, *asks),
+            (*reasons, count, *_where(asking), *asks),
             mode=self.mode,
             mark=here.suspected,
             mark_after_approval=here.suspected and self._mark_waits(approval),
@@ -78,6 +91,7 @@ class Act:
             pod_grace_s=min(policy.drains.pod_grace, MAX_POD_GRACE_S),
             budget_bypass=policy.drains.bypass_budgets,
             request_first=step.request_first,
+            ask_at=ask_at.source if ask_at else None,
             # People outside are not drilled.
             ticket=(rung is Rung.RMA or any(judged.verdict.ticket for judged in here.work))
             and not here.context.faults.drill,
@@ -119,13 +133,16 @@ class Act:
         left = max(((end - self.here.now).total_seconds() for end in ends if end is not None), default=0.0)
         return max(0.0, left) + self.step.deadline
 
-    def _approval(self, cost: Stakes) -> ApprovalNeed | None:
+    def _approval(self, cost: Stakes, ask_at: Candidate | None) -> ApprovalNeed | None:
         node, policy, rung = self.here.node, self.here.policy, self.step.rung
         why: list[str] = []
         if cost.slot:
             why.append(f"it gives up the reserved slot of {node.machine.id}")
         if cost.data:
             why.append(f"it destroys local data in use: {', '.join(cost.data)}")
+        if ask_at and not ask_at.certified:
+            name = ask_at.source.offer.provider
+            why.append(f"provider {name}, which is asked, isn't certified here; `medevac provider certify {name}`")
         if node.hands_off:
             why.append(f"{node.hands_off} asked for hands off this node")
         if node.foreign_cordon:

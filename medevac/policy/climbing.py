@@ -56,6 +56,8 @@ class Climber:
     """By the driver itself (Xid 154 and its kin)."""
     check_covers: frozenset[Covers]
     now: datetime
+    asks_again: bool = False
+    """Nothing came of a successor that was asked for in this incident, and it can be asked for elsewhere."""
 
     @property
     def lead(self) -> Judged:
@@ -84,7 +86,7 @@ class Climber:
                 continue
             if step.rung is Rung.ESCALATE:
                 return Climb(step, 0, 0, tuple(passed), reasons, f"ladder `{name}` ends with a person")
-            attempt = self.tried(step.rung) + 1
+            attempt = self.tried(step.rung) + (not (step.rung is Rung.REPLACE and self.asks_again))
             return Climb(step, attempt, max(self.policy.attempts.same_rung, attempt), tuple(passed), reasons)
         return Climb(None, 0, 0, tuple(passed), reasons, f"no rung of ladder `{name}` is left")
 
@@ -194,6 +196,8 @@ class Climber:
 
     def _worn(self, step: LadderStep) -> str:
         rung = step.rung
+        if rung is Rung.REPLACE and self.asks_again:
+            return ""  # The same attempt goes on; the old machine has not been touched by it.
         here = max(self.asked.count(rung), len(self._attempts(rung, incident=self.incident)))
         if here >= step.attempts:
             return f"tried {_times(here)} in this incident"

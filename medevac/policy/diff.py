@@ -186,6 +186,8 @@ def _pools(old: Policy, new: Policy) -> Iterator[PolicyChange]:
                 )
             yield from _set(f"{here}.clusters", set(a.clusters), set(b.clusters), f"clusters of pool `{name}`")
             yield from _set(f"{here}.includes", set(a.includes), set(b.includes), f"roles in pool `{name}`")
+            was, now = ({str(offer) for offer in pool.replacements} for pool in (a, b))
+            yield from _set(f"{here}.replacements", was, now, f"where pool `{name}` gets replacements")
             if a.coexist != b.coexist:
                 order = [None, "yield", "own"]
                 up = order.index(b.coexist) > order.index(a.coexist)

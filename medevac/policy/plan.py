@@ -10,6 +10,7 @@ from typing import Any
 from medevac.faults.classes import Covers, FaultClass
 from medevac.fleet.node import Identity
 from medevac.fleet.order import Order
+from medevac.fleet.places import Source
 from medevac.model import Model, digest
 
 
@@ -147,6 +148,8 @@ class Plan(Model):
     """Delete pods whose disruption budget still refuses at the deadline. Never a default."""
     request_first: bool = False
     """`replace` only: ask for the successor before the drain ends."""
+    ask_at: Source | None = None
+    """`replace` only, where there is a choice; None: at the machine's own provider."""
     ticket: bool = False
     covers: tuple[Covers, ...] = ()
     """What the verifying check must cover."""
@@ -176,10 +179,16 @@ class Plan(Model):
     reasons: tuple[str, ...] = ()
     passed_over: tuple[PassedOver, ...] = ()
 
+    @property
+    def by(self) -> str:
+        """Whose machine is to come, to be said after the rung; empty where there was no choice."""
+        return f" by {self.ask_at.offer}" if self.ask_at else ""
+
     @cached_property
     def hash(self) -> str:
         """Equal for plans that would do the same to the same machine for the same faults, whenever they are made."""
-        left_out: dict[str, Any] = dict.fromkeys(_NOT_HASHED if self.order else _NOT_HASHED | {"order"}, True)
+        unsaid = {name for name in ("order", "ask_at") if getattr(self, name) is None}
+        left_out: dict[str, Any] = dict.fromkeys(_NOT_HASHED | unsaid, True)
         if self.approval is not None:
             left_out["approval"] = self.approval.unsaid
         return digest(self.model_dump(mode="json", exclude=left_out))[:16]
@@ -195,6 +204,7 @@ class Plan(Model):
             and self.foreign_cordon == approved.foreign_cordon
             and self.hands_off == approved.hands_off
             and self.order == approved.order
+            and self.ask_at == approved.ask_at
         )
 
 

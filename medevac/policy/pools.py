@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from medevac.fleet.node import Node
+from medevac.fleet.places import Offer, Word
 from medevac.model import Model
 from medevac.policy.names import Name
 from medevac.policy.plan import Mode
-
-Word = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[^\s*]+$")]
 
 NO_GPUS = "no-gpu"
 """In `includes`: nodes without GPUs."""
@@ -66,6 +65,8 @@ class Pool(Model):
     """Unset: a pool with another remediator at work is only observed."""
     includes: tuple[Name, ...] = ()
     """Roles that are otherwise never disrupted (`control-plane`, `storage`, `medevac`, `etcd`, `no-gpu`, …)."""
+    replacements: tuple[Offer, ...] = ()
+    """Where else a replacement of its nodes may be asked for, beside the machine's own provider (docs/providers.md)."""
     storage_probe: Name | None = None
     """Needed with `includes: [storage]`: the check that must pass right now for a storage node to be disrupted."""
 

@@ -12,6 +12,7 @@ from typing import Any
 from medevac.events.drill import A_DRILL
 from medevac.faults.classes import Covers, FaultClass, in_order
 from medevac.faults.faultset import FaultSet
+from medevac.fleet.asking import Asking
 from medevac.fleet.node import Identity, Node, Workload
 from medevac.fleet.remediator import Remediator
 from medevac.model import Model
@@ -53,6 +54,8 @@ class Context(Model):
     """Who had the node in repair while an earlier plan of this incident waited for it (`yielding.followed`)."""
     certified: bool = True
     """Whether the machine's provider was proved on a real machine here; a simulated one needs no proof."""
+    asking: Asking = Asking()
+    """Where a successor could be asked for, where the pool's `replacements` give a choice."""
     silences: tuple[Silence, ...] = ()
     storage_ok: bool | None = None
     """What the pool's storage probe says just now; None counts as a no."""

@@ -17,14 +17,13 @@ from activities.ports import Verb
 from activities.precondition import Look
 from activities.proof import World as Reading
 from activities.proof import missing
-from medevac.fleet.lease import LeaseRef
 from medevac.fleet.node import Node
-from medevac.incident import End, IncidentView, State, StepKey
+from medevac.incident import End, IncidentView, State
 from simulation.adapters import SimulatedCluster, SimulatedProvider
 from simulation.hazards import Behaviour, Effect
-from simulation.layout import PRODUCTION, SKYLINE, TEST, Layout
+from simulation.layout import PRODUCTION, PROVIDERS, SKYLINE, TEST, Layout
 from simulation.world import World
-from tests.acceptance.stack import PLAIN, Running, stack
+from tests.acceptance.stack import PLAIN, POLICY, Running, stack
 
 NEVER = Behaviour(successor_never_joins=True)
 REPLACEMENTS, LOST = 5_000, 20
@@ -32,10 +31,16 @@ REPLACEMENTS, LOST = 5_000, 20
 DEADLINE, LOOK = timedelta(hours=1), timedelta(minutes=6)
 
 
+CHOICE = Layout(
+    nodes=48, serve_share=0.0, spares=0, busy=0.3, durations=TEST,
+    providers=PROVIDERS | {"northwind": PROVIDERS[SKYLINE]},
+)  # fmt: skip
+
+
 class Unfrozen:
     """Nothing is frozen in this world."""
 
-    def fence(self, pre: sig.Precondition, node: Node) -> None:
+    def fence(self, pre: sig.Target, node: Node) -> None:
         pass
 
 
@@ -62,18 +67,12 @@ class Fleet:
             read = Reading(None, state)
             if not any(missing(verb, node.identity, was, read) for verb in (Verb.REQUEST, Verb.TERMINATE)):
                 return self.cluster.node(state.successor or "")
-        said = steps.release(self.provider, self.cluster, cast(Look, Unfrozen()), self._request(node, tag), node)
-        assert said.startswith("; released "), said
+        target = sig.Target(
+            incident=tag, cluster=node.cluster, node=node.name, provider=SKYLINE, identity=node.identity
+        )
+        released = steps.release(self.provider, self.cluster, cast(Look, Unfrozen()), target, node)
+        assert released.ended, released.said
         return None
-
-    def _request(self, node: Node, tag: str) -> sig.ProveRequest:
-        lease = LeaseRef(lease_id=tag, epoch=1)
-        pre = sig.Precondition(
-            incident=tag, cluster=node.cluster, node=node.name, provider=SKYLINE, identity=node.identity, lease=lease,
-            plan_hash="",
-        )  # fmt: skip
-        key = StepKey(incident=tag, step="prove")
-        return sig.ProveRequest(key=key, pre=pre, verbs=(Verb.REQUEST, Verb.TERMINATE), acted=key, deadline_s=3_600)
 
 
 def test_of_5000_replacements_that_are_asked_for_every_one_that_never_boots_is_released(tmp_path: Path) -> None:
@@ -120,6 +119,60 @@ async def test_two_of_many_on_a_real_server_are_released_and_handed_over(tmp_pat
         assert {effect.tag for effect in released} == handed
         for incident in handed:
             assert any("; released " in line.text for line in up.stores.ledger.lines(incident))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_one_that_never_boots_is_released_and_asked_for_elsewhere(tmp_path: Path) -> None:
+    async with stack(tmp_path / "stack", layout=CHOICE, policy=_listing(tmp_path), worker=PLAIN) as up:
+        node = up.pick(SKYLINE, busy=False)
+        up.world.inject(node.name, "xid/95", cure=(), behaviour=NEVER)
+        await up.report(node, "xid/95")
+        over = lambda: (seen := up.incident(node.name)) and seen.end  # noqa: E731
+        assert await up.until(over, "the incident has ended", 120) is End.REPLACED
+        incident = up.incidents(node.name)[0].id
+        bills = [bill for bill in up.world.billing() if bill.requested_by == incident]
+        running = [bill for bill in bills if bill.until is None]
+        assert [(bill.provider, bill.node is not None) for bill in running] == [("northwind", True)]
+        lost = next(bill for bill in bills if bill.until is not None)
+        assert lost.provider == SKYLINE
+        _nothing_leaks(up.world, lost=1)
+        old = next(bill for bill in up.world.billing() if bill.machine_id == node.machine.id)
+        assert old.until is not None, "the old machine was ended"
+        effects = [effect for effect in up.world.effects() if effect.tag == incident and effect.applied]
+        calls = [effect for effect in effects if effect.verb in (Effect.REQUEST, Effect.RELEASE, Effect.TERMINATE)]
+        assert [effect.verb for effect in calls] == [Effect.REQUEST, Effect.RELEASE, Effect.REQUEST, Effect.TERMINATE]
+        assert not up.verdict().problems
+        lines = [line.text for line in up.stores.ledger.lines(incident)]
+        assert any("nothing came from skyline" in line and "asked at northwind" in line for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_person_who_stops_while_one_is_awaited_finds_nothing_running(tmp_path: Path) -> None:
+    async with stack(tmp_path / "stack", layout=CHOICE, policy=_listing(tmp_path), worker=PLAIN) as up:
+        node = up.pick(SKYLINE, busy=False)
+        up.world.inject(node.name, "xid/95", cure=(), behaviour=NEVER)
+        await up.report(node, "xid/95")
+        await up.until(lambda: (v := up.incident(node.name)) and v.state is State.PROVING, "it is awaited", 60)
+        headers = {"Authorization": f"Bearer {up.home.token('ada')}"}
+        path = f"/v1/incidents/{up.incidents(node.name)[0].id}/abort"
+        said = await up.http.post(path, json={"reason": "we look ourselves"}, headers=headers)
+        assert "asked for is ended unless it has joined" in said.text, said.text
+        await up.until(lambda: (v := up.incident(node.name)) and v.state is State.HANDED_OVER, "a person has it", 60)
+        _nothing_leaks(up.world, lost=1)
+        assert not up.world.effects(verb=Effect.TERMINATE), "the old machine stands"
+        lines = up.stores.ledger.lines(up.incidents(node.name)[0].id)
+        assert any(line.text.startswith("take_back: done: released skyline/") for line in lines)
+
+
+def _listing(path: Path) -> Path:
+    """A policy whose pools may be given machines of another provider."""
+    listed = "mode: auto, replacements: [{provider: northwind, region: northwind-1}]}"
+    text = POLICY.read_text().replace("mode: auto}", listed).replace("replace, attempts: 2", "replace, attempts: 1")
+    policy = path / "policy.yaml"
+    policy.write_text(text)
+    return policy
 
 
 def _incidents(up: Running) -> list[IncidentView]:

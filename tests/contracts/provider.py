@@ -9,10 +9,11 @@ from typing import ClassVar, cast
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.ports import Cluster, HasRelease, HasSteps, MachineState, NotSent, Unreadable, Verb
+from activities.ports import Cluster, HasRelease, HasSteps, MachineState, MakesElsewhere, NotSent, Unreadable, Verb
 from activities.proof import World, missing
 from activities.steps import joined
-from medevac.fleet.node import Capability
+from medevac.fleet.node import Capability, Machine, Node
+from medevac.fleet.places import Offer
 from medevac.incident import Outcome
 from tests.contracts.desk import INCIDENT, Desk, RigCluster
 from tests.contracts.rigs import RETRY_AFTER_S, ProviderRig, Trouble
@@ -272,3 +273,39 @@ class ReplacingContract(ProviderContract):
         assert rig.provider.release(rig.node, TAG, frozenset()) == ()
         assert rig.billed() == 1
         assert self.state(rig).exists
+
+
+class ElsewhereContract:
+    """Of providers that also make successors of machines that aren't their own. Mix it in, with a rig that may."""
+
+    def told(self, rig: ProviderRig) -> Node:
+        """A node of somebody else's, as it is told of it."""
+        node = rig.node
+        foreign = node.model_copy(update={"machine": Machine(provider="others", id="o-1")})
+        return Offer(provider=rig.provider.name, region=node.topology.get("region")).asked(foreign)
+
+    def test_a_successor_of_anothers_machine_is_made_found_by_its_tag_and_released(self, rig: ProviderRig) -> None:
+        provider, told = rig.provider, self.told(rig)
+        assert isinstance(provider, MakesElsewhere)
+        assert isinstance(provider, HasRelease)
+        assert provider.cannot_make(told) == ""
+        assert provider.state(told, TAG).successor_id is None
+        provider.do(Verb.REQUEST, told, TAG)
+        rig.pass_time()
+        state = joined(cast(Cluster, RigCluster(rig)), provider.state(told, TAG))
+        assert state.successor not in (None, rig.node.name)
+        assert provider.state(told, "inc-2").successor is None
+        there = frozenset(node.machine.id for node in rig.nodes())
+        assert provider.release(told, TAG, there) == ()
+        assert rig.billed() == 1
+        assert len(provider.release(told, TAG, frozenset())) == 1
+        rig.pass_time()
+        assert (rig.applied(Verb.REQUEST), rig.billed()) == (1, 0)
+        assert provider.state(rig.node, TAG).exists, "its own machine was none of it"
+
+    def test_nothing_else_is_done_to_anothers_machine(self, rig: ProviderRig) -> None:
+        for verb in set(Verb) - {Verb.REQUEST}:
+            with pytest.raises(NotSent) as refusal:
+                rig.provider.do(verb, self.told(rig), TAG)
+            assert refusal.value.final
+            assert rig.applied(verb) == 0

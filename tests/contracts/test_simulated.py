@@ -19,7 +19,7 @@ from simulation.world import World
 from tests.contracts.chat import ChatContract
 from tests.contracts.checks import ChecksContract
 from tests.contracts.cluster import ClusterContract
-from tests.contracts.provider import ProviderContract, ReplacingContract
+from tests.contracts.provider import ElsewhereContract, ProviderContract, ReplacingContract
 from tests.contracts.rigs import (
     RETRY_AFTER_S,
     ChatRig,
@@ -202,7 +202,7 @@ class TestSimulatedCluster(ClusterContract):
         rig.world.close()
 
 
-class TestSkyline(ReplacingContract):
+class TestSkyline(ReplacingContract, ElsewhereContract):
     can = frozenset(Verb) - {Verb.REINSTALL}
 
     @pytest.fixture

@@ -23,6 +23,7 @@ from medevac.approvals.approval import ApprovalState, Verdict, Vote
 from medevac.campaigns.progress import CampaignState
 from medevac.cases.case import CaseState, Saying
 from medevac.faults.classes import FaultClass
+from medevac.fleet.places import Offer, Source
 from medevac.incident import Hold, Outcome, State, StepResult
 from medevac.policy.plan import Action, ApprovalNeed, Plan, Rung
 from tests.votes import KEYS, SIGNER
@@ -131,6 +132,42 @@ async def replace_after_a_failed_check(r: Recorder) -> list[Handle]:
     return [handle]
 
 
+async def stopped_after_a_request(r: Recorder) -> list[Handle]:
+    """Recorded when a successor that nobody needed any more was only named, and not yet taken back."""
+    r.script.planner = lambda request: plan_for(request, rung=Rung.REPLACE, request_first=True)
+    r.script.on(sig.EVACUATE, until_cancelled)
+    handle = await r.node()
+    await r.script.begun["evacuate"].wait()
+    await handle.execute_update(NodeWorkflow.abort, By(who="alice"))
+    await r.reaches(handle, State.HANDED_OVER)
+    await handle.execute_update(NodeWorkflow.abort, By(who="alice"))
+    await handle.result()
+    return [handle]
+
+
+async def asked_elsewhere_and_taken_back(r: Recorder) -> list[Handle]:
+    here, there = (Source(offer=Offer(provider=name), own=name == "skyline") for name in ("skyline", "northwind"))
+    gone = StepResult(outcome=Outcome.TIMED_OUT, proof={"nothing_left": True, "joined": ""})
+    r.script.planner = lambda request: plan_for(
+        request, rung=Rung.REPLACE, ask_at=there if request.nothing_came else here
+    )
+    proofs = iter([gone])
+
+    async def prove(request: sig.ProveRequest) -> StepResult:
+        return next(proofs, None) or await until_cancelled(request)
+
+    r.script.on(sig.PROVE, prove)
+    r.script.on(sig.TAKE_BACK, lambda _: gone.model_copy(update={"outcome": Outcome.DONE}))
+    handle = await r.node()
+    while len(r.script.asked(sig.PROVE)) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    await handle.execute_update(NodeWorkflow.abort, By(who="alice"))
+    await r.reaches(handle, State.HANDED_OVER)
+    await handle.execute_update(NodeWorkflow.abort, By(who="alice"))
+    await handle.result()
+    return [handle]
+
+
 async def approved(r: Recorder) -> list[Handle]:
     r.script.planner = asking
     r.script.on(sig.ASK, r.ask)
@@ -224,6 +261,8 @@ CASES: dict[str, Callable[[Recorder], Awaitable[list[Handle]]]] = {
         reboot,
         older_policy_and_catalogue,
         replace_after_a_failed_check,
+        stopped_after_a_request,
+        asked_elsewhere_and_taken_back,
         approved,
         rejected_handed_over_and_confirmed,
         held_worse_and_aborted,

@@ -510,19 +510,6 @@ async def test_a_mark_that_can_t_be_lifted_calls_a_person(start: Start, script: 
     await handle.terminate("done")
 
 
-async def test_a_successor_that_nobody_needs_any_more_is_named(start: Start, script: Script) -> None:
-    script.planner = lambda request: plan_for(request, rung=Rung.REPLACE, request_first=True)
-    script.on(sig.EVACUATE, until_cancelled)
-    handle = await start()
-    await wait_for(script, "evacuate")
-    await handle.execute_update(NodeWorkflow.abort, By(who="alice"))
-    await reaches(handle, State.HANDED_OVER)
-    assert "a successor was asked for" in script.asked(sig.PLAN)[-1].hand_over
-    await handle.execute_update(NodeWorkflow.abort, By(who="alice"))
-    await handle.result()
-    assert "may be running" in script.lines[-1].text
-
-
 async def test_a_rule_s_ticket_is_opened_once_beside_the_repair(start: Start, script: Script) -> None:
     script.planner = lambda request: plan_for(request, ticket=True)
     checks = iter([sig.VerifyResult(step=StepResult(outcome=Outcome.FAILED, reason="7 of 8 GPUs"))])

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from medevac.fleet.node import Node
-from medevac.fleet.scorecard import Offer, Score, choose, scores
+from activities.means import means
+from activities.offers import unable
+from activities.registry import Registry
+from medevac.fleet.asking import asking, offered
+from medevac.fleet.node import Capability, Node
+from medevac.fleet.places import Offer
+from medevac.fleet.scorecard import Card, Score
 from medevac.model import Model
 from medevac.policy.policy import Policy
 from worker.gateway.services import Served, Services, SignedIn
@@ -32,7 +38,7 @@ class Providers(Model):
     days: float
     rows: tuple[Row, ...]
     pools: dict[str, tuple[Ranked, ...]]
-    """Of each pool with machines of several providers: where a replacement is best asked for first."""
+    """Of each pool with `replacements` and each place of its machines: where plans ask for successors, best first."""
 
 
 @router.get("", summary="Scorecard by provider, region, SKU and image")
@@ -46,7 +52,8 @@ def _read(served: Services, days: float) -> Providers:
     now = served.now()
     nodes = [node for cluster in served.registry.clusters() for node in cluster.nodes()]
     seen = served.stores.scorecards.observed(nodes, now - timedelta(days=days), now)
-    known = scores(seen, served.scorecard.prices, served.scorecard.penalties)
+    card = Card(seen, served.scorecard.prices, served.scorecard.penalties)
+    known = card.scores
     exempt = {one.name for one in served.registry.providers() if one.simulated}
     names = {score.place.provider for score in known}
     certified = {name for name in names if name in exempt or served.stores.certificates.certified(name)}
@@ -61,21 +68,24 @@ def _read(served: Services, days: float) -> Providers:
             )
             for score in known
         ),
-        pools={pool: _ranked(offers, known) for pool, offers in _offers(policy, nodes).items() if len(offers) > 1},
+        pools=_ranked(served.registry, policy, nodes, card),
     )
 
 
-def _offers(policy: Policy, nodes: list[Node]) -> dict[str, list[Offer]]:
-    found: dict[str, dict[Offer, None]] = {}
+def _ranked(registry: Registry, policy: Policy, nodes: Iterable[Node], card: Card) -> dict[str, tuple[Ranked, ...]]:
+    """By pool and where its machines are: one node stands for all of a place."""
+    found: dict[str, tuple[Ranked, ...]] = {}
     for node in map(policy.place, nodes):
-        if node.pool in policy.pools and node.gpus:
-            offer = Offer(node.machine.provider, node.topology.get("region"), node.sku)
-            found.setdefault(node.pool or "", {})[offer] = None
-    return {pool: sorted(offers, key=str) for pool, offers in found.items()}
-
-
-def _ranked(offers: list[Offer], known: list[Score]) -> tuple[Ranked, ...]:
-    return tuple(
-        Ranked(provider="/".join(part for part in one.offer if part), adjusted_price=one.adjusted, why=one.why)
-        for one in choose(offers, known)
-    )
+        pool, name = policy.pools.get(node.pool or ""), f"{node.pool} at {Offer.of(node)}"
+        if pool is None or not pool.replacements or not node.gpus or name in found:
+            continue
+        able = means(registry, node.cluster, node.machine.provider).capabilities(node)
+        known = node.model_copy(update={"machine": node.machine.model_copy(update={"capabilities": able})})
+        cannot = unable(registry, known, offered(known, pool.replacements))
+        choice = asking(known, pool.replacements, card, cannot=cannot)
+        if Capability.REPLACE in choice.can(known).machine.capabilities:
+            found[name] = tuple(
+                Ranked(provider=str(one.source.offer), adjusted_price=one.adjusted, why=one.why)
+                for one in choice.candidates
+            )
+    return found

@@ -32,48 +32,53 @@ def token(*parts: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:64]
 
 
-def template_of(access: Access, node: Node, old: Instance) -> dict[str, str]:
+def template_of(access: Access, node: Node, old: Instance | None) -> dict[str, str]:
     """Raises `NotSent` where nothing says what a successor is launched from."""
     named = access.options.launch_templates.get(node.pool or "")
     if named is not None:
         return {"LaunchTemplateId": named.id, "Version": named.version}
-    if TEMPLATE_TAG in old.tags:
+    if old is not None and TEMPLATE_TAG in old.tags:
         return {"LaunchTemplateId": old.tags[TEMPLATE_TAG], "Version": old.tags.get(VERSION_TAG, "$Default")}
     raise NotSent(
-        f"{old.id} was launched without a template, so nobody knows how its successor boots;"
+        f"{old.id if old else node.name} was launched without a template, so nobody knows how its successor boots;"
         f" name one for pool {node.pool} under `launch_templates`",
         final=True,
     )
 
 
 def launch(
-    access: Access, place: Place, seen: Seen, old: Instance, tag: str, template: Mapping[str, str], joins: str = ""
+    access: Access,
+    place: Place,
+    seen: Seen,
+    old: Instance | None,
+    tag: str,
+    template: Mapping[str, str],
+    joins: str = "",
 ) -> dict[str, Any]:
     """One machine, in the old one's subnet and reservation. `joins`: its group. Raises `NotSent` or `Unclear`."""
-    before = [one.id for one in seen.asked]
+    before, replaces = [one.id for one in seen.asked], old.id if old else ""
     given: dict[str, Any] = {
         # Those that were asked for before are in it: after one that never came up, another may be asked for.
-        "ClientToken": token("request", tag, old.id, *before),
+        "ClientToken": token("request", tag, replaces, *before),
         "LaunchTemplate": dict(template),
         "MinCount": 1,
         "MaxCount": 1,
         "TagSpecifications": [{"ResourceType": "instance", "Tags": _tags(old, tag, joins)}],
     }
-    if kind := old.raw.get("InstanceType"):
-        given["InstanceType"] = kind
-    if subnet := old.raw.get("SubnetId"):
-        given["SubnetId"] = subnet
-    given |= _reservation(old)
-    answer = access.write(place, "ec2", "RunInstances", who=f"request/{tag}/{old.id}", **given)
+    if old is not None:
+        given |= {name: old.raw[name] for name in ("InstanceType", "SubnetId") if old.raw.get(name)}
+        given |= _reservation(old)
+    answer = access.write(place, "ec2", "RunInstances", who=f"request/{tag}/{replaces}", **given)
     made = answer["Instances"][0]
     if made["State"]["Name"] in ("shutting-down", "terminated"):
         raise NotSent(f"{made['InstanceId']} was asked for by this token before, and has ended", final=True)
     return {"request": made["InstanceId"]}
 
 
-def _tags(old: Instance, tag: str, joins: str) -> list[dict[str, str]]:
-    kept = {key: value for key, value in old.tags.items() if not key.startswith(RESERVED_TAGS)}
-    ours = {INCIDENT_TAG: tag, REPLACES_TAG: old.id} | ({JOINS_TAG: joins} if joins else {})
+def _tags(old: Instance | None, tag: str, joins: str) -> list[dict[str, str]]:
+    given = old.tags.items() if old else ()
+    kept = {key: value for key, value in given if not key.startswith(RESERVED_TAGS)}
+    ours = {INCIDENT_TAG: tag} | ({REPLACES_TAG: old.id} if old else {}) | ({JOINS_TAG: joins} if joins else {})
     return [{"Key": key, "Value": value} for key, value in {**dict(list(kept.items())[:MOST_TAGS]), **ours}.items()]
 
 

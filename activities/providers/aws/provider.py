@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from activities.ports import NEEDS, MachineState, NotSent, Unreadable, Verb
+from activities.ports import NEEDS, MachineState, NotAllowed, NotSent, Unreadable, Verb
 from activities.providers.aws import launching, rights
 from activities.providers.aws.access import Access, Place
 from activities.providers.aws.groups import Groups
@@ -58,6 +58,15 @@ class AwsProvider:
             can |= {Capability.REPLACE, Capability.TERMINATE}
         return frozenset(can)
 
+    def cannot_make(self, node: Node) -> str:
+        try:
+            place = self._access.place(node)
+        except NotAllowed as error:
+            return str(error)
+        if node.pool not in self.options.launch_templates:
+            return f"`launch_templates` names none for pool {node.pool} ({place})"
+        return ""
+
     def state(self, node: Node, tag: str) -> MachineState:
         seen = self._carried.pop(node, tag) or self._look(node, tag)
         self._seen.keep(node, tag, seen)
@@ -99,12 +108,17 @@ class AwsProvider:
     # -- acting ------------------------------------------------------------------------------------------------
 
     def do(self, verb: Verb, node: Node, tag: str) -> JsonValue:
-        if NEEDS[verb] not in self.capabilities(node):
+        ours = bool(node.machine.id)
+        if (NEEDS[verb] not in self.capabilities(node)) if ours else verb is not Verb.REQUEST:
             raise NotSent(f"{self.name} can't {verb} {node.name}", final=True)
+        if not ours and (why := self.cannot_make(node)):
+            raise NotSent(why, final=True)
         try:
             place, seen = self._access.place(node), self._seen.pop(node, tag) or self._look(node, tag)
         except Unreadable as error:
             raise NotSent(str(error)) from None
+        if not ours:
+            return self._make(place, node, seen, tag)
         instance = self._there(place, node, seen.instance)
         if instance.gone:
             if verb is Verb.TERMINATE:
@@ -203,6 +217,12 @@ class AwsProvider:
             )
         template = launching.template_of(self._access, node, old)
         return launching.launch(self._access, place, seen, old, tag, template)
+
+    def _make(self, place: Place, node: Node, seen: Seen, tag: str) -> JsonValue:
+        """A successor of somebody else's machine: all that it is, its pool's template says."""
+        if seen.successors:
+            return f"asked for before: {seen.successors[0].id}"
+        return launching.launch(self._access, place, seen, None, tag, launching.template_of(self._access, node, None))
 
     def _growing(self, place: Place, old: Instance, ask: Callable[[], JsonValue]) -> JsonValue:
         try:

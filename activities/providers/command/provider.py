@@ -30,6 +30,9 @@ class Options(Model):
     environment: tuple[str, ...] = ()
     """Names of variables that they are given, such as that of a token; besides them only PATH, HOME and LANG."""
     timeout_s: float = Field(30.0, gt=0, le=600)
+    elsewhere: bool = False
+    """They also make successors of others' machines: `state`, `request`, `proceed` and `release` are then told a
+    machine without an id."""
     dry_run: bool = False
     """Programs that change something are not run."""
 
@@ -73,6 +76,11 @@ class CommandProvider:
         if self._there("evidence"):
             can.add(Capability.SERIAL)
         return frozenset(can)
+
+    def cannot_make(self, node: Node) -> str:
+        if not self.options.elsewhere:
+            return "its programs aren't said to make successors of others' machines (`elsewhere: true`)"
+        return "" if self._there("request") else "it has no program for `request`"
 
     def state(self, node: Node, tag: str) -> MachineState:
         answer = self._program("state").read(_about("state", node, tag))
@@ -121,6 +129,8 @@ class CommandProvider:
     def do(self, verb: Verb, node: Node, tag: str) -> JsonValue:
         if verb not in VERBS or not self._there(VERBS[verb]):
             raise NotSent(f"{self.name} can't {verb} {node.name}", final=True)
+        if not node.machine.id and (verb is not Verb.REQUEST or self.cannot_make(node)):
+            raise NotSent(f"{self.name} can't {verb} a machine that isn't its own", final=True)
         program = self._program(VERBS[verb])
         if self.options.dry_run:
             raise NotSent(f"dry run, nothing was done: it would be {' '.join(program.argv)}", final=True)

@@ -61,7 +61,9 @@ class CommandRig:
 
     def join(self, name: str, id: str) -> Node:
         machine = Machine(provider="neocloud", id=id, boot_id=f"boot-{id}", capabilities=CAPABILITIES)
-        self._nodes[id] = Node(cluster="prod", name=name, uid=f"uid-{next(self._numbers)}", machine=machine)
+        self._nodes[id] = Node(
+            cluster="prod", name=name, uid=f"uid-{next(self._numbers)}", sku="h100-sxm-80g", machine=machine
+        )
         return self._nodes[id]
 
     def nodes(self) -> list[Node]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contracts.provider import ReplacingContract
+from tests.contracts.provider import ElsewhereContract, ReplacingContract
 from tests.contracts.rigs import ProviderRig
 from tests.integration.providers.command_rig import CAN, CommandRig
 from tests.integration.providers.neocloud import Neocloud
 
 
-class TestCommand(ReplacingContract):
+class TestCommand(ReplacingContract, ElsewhereContract):
     """`activities.providers.command`"""
 
     can = CAN
 
     @pytest.fixture
     def rig(self, neocloud: Neocloud) -> ProviderRig:
-        return CommandRig(neocloud)
+        return CommandRig(neocloud, elsewhere=True)

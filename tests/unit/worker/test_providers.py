@@ -14,7 +14,8 @@ from activities.storage.certificates import Certificate
 from medevac.events.drill import A_DRILL
 from medevac.faults.classes import FaultClass
 from medevac.fleet.node import Node
-from medevac.fleet.scorecard import Price, Rate, place_of, scores
+from medevac.fleet.places import place_of
+from medevac.fleet.scorecard import Price, Rate, scores
 from medevac.incident import End, IncidentView, Line, Outcome, State, StepKey, StepResult
 from medevac.policy.plan import Rung
 from worker.cli.app import run
@@ -141,7 +142,17 @@ async def test_the_table_tells_counts_times_and_prices(
     incident(stores, "came", sky[0], end=End.REPLACED)
     began(stores, "came", sky[0], Verb.REQUEST, Rung.REPLACE, outcome="proved")
     stores.ledger.record_successor(sky[0].machine.id, sky[1].machine.id, "came", T0 + timedelta(seconds=240))
-    prices = (Price(provider="skyline", per_hour=31.5), Price(provider="ironworks", per_hour=24))
+    listed = stores.policies.active().text.replace(
+        "    select: {pool: train}\n",
+        "    select: {pool: train}\n    replacements: [{provider: skyline, region: north-1}, {provider: ironworks}]\n",
+    )
+    now = datetime.now(UTC)
+    stores.policies.activate(stores.policies.propose(listed, "ada", now), "bob", now)
+    prices = (
+        Price(provider="skyline", per_hour=31.5),
+        Price(provider="skyline", region="north-1", per_hour=28),
+        Price(provider="ironworks", per_hour=24),
+    )
     priced = dataclasses.replace(services, scorecard=Scorecard(prices=prices))
     transport = httpx.ASGITransport(app=create_app(priced))
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
@@ -154,8 +165,19 @@ async def test_the_table_tells_counts_times_and_prices(
     monkeypatch.setattr("worker.cli.api.person_api", Api)
     assert run(["providers"]) == 0
     said = capsys.readouterr().out
-    for words in ("skyline", "1 of 1", "240 s", "replace 1 of 1", "critical", "31.50", "only 1 boots", "best first"):
+    for words in (
+        "skyline",
+        "1 of 1",
+        "240 s",
+        "replace 1 of 1",
+        "critical",
+        "31.50",
+        "only 1 boots",
+        "pool train at skyline/skyline-1/h100-sxm-80g, best first",
+        "skyline/north-1: 28.00 and a penalty of",
+    ):
         assert words in said, words
-    ranked = told["pools"]["train"]
-    assert [one["provider"].split("/")[0] for one in ranked] == ["ironworks", "skyline"]
+    assert list(told["pools"]) == ["train at skyline/skyline-1/h100-sxm-80g"], "what can't be ended isn't replaced"
+    ranked = told["pools"]["train at skyline/skyline-1/h100-sxm-80g"]
+    assert [one["provider"] for one in ranked] == ["skyline/north-1", "skyline/skyline-1/h100-sxm-80g"]
     assert all(one["adjusted_price"] is not None for one in ranked)

@@ -23,6 +23,7 @@ from activities.registry import Registry
 from activities.signatures import Queue
 from tests.votes import KEYS
 from worker.assembly import WORKFLOWS, implementations
+from worker.config import Scorecard
 from worker.liveness import Liveness
 from worker.runtime import Incomplete, by_queue, deployment
 from worker.settings import Settings
@@ -49,6 +50,7 @@ async def test_every_signature_has_its_implementation(registry: Registry, stores
         bounded,
         folding,
         KEYS,
+        Scorecard(),
         report=lambda *_: None,
         follow=lambda _: None,
         confirm=lambda *_: None,
@@ -56,7 +58,7 @@ async def test_every_signature_has_its_implementation(registry: Registry, stores
     bounded.close()
     queues = by_queue(found)
     assert sum(len(one) for one in queues.values()) == len(signatures.ALL)
-    assert len(queues[Queue.MACHINES]) == 1
+    assert len(queues[Queue.MACHINES]) == 2
     assert WORKFLOWS
 
 
