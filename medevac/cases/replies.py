@@ -1,13 +1,14 @@
 """What a reply proposes. Words are never facts: whatever is read here only tells a person where to look.
 
 Quotes of what we wrote, signatures and automatic replies are set aside first. A sentence that denies, asks, promises
-or supposes proposes nothing. What isn't understood, in whatever language, is for a person to read.
+or supposes proposes nothing. What isn't understood, in whatever language, is for a person to read. What only looks
+automatic may be a person's word all the same, sent by a help desk: it claims nothing, and isn't kept from people.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from medevac.model import Model
@@ -42,26 +43,36 @@ class Reading(Model):
 
 
 _AUTOMATIC_HEADERS = {
-    "auto-submitted": re.compile(r"^(?!no\b)", re.IGNORECASE),
+    "auto-submitted": re.compile(r"^auto-(?:replied|notified)", re.IGNORECASE),
     "x-autoreply": re.compile(r"."),
     "x-autorespond": re.compile(r"."),
+    "precedence": re.compile(r"auto[_-]?reply", re.IGNORECASE),
+}
+_BY_A_DESK_HEADERS = {
+    "auto-submitted": re.compile(r"^(?!no\b)", re.IGNORECASE),
     "x-auto-response-suppress": re.compile(r"\ball\b", re.IGNORECASE),
-    "precedence": re.compile(r"auto[_-]?reply|bulk|junk|list", re.IGNORECASE),
+    "precedence": re.compile(r"bulk|junk|list", re.IGNORECASE),
 }
 _AUTOMATIC = re.compile(
     r"out of (the )?office|automatic(ally generated)? (reply|response|message|email)|auto[- ]?reply"
-    r"|do not reply to this (e-?mail|message)|thank you for (contacting|your (request|e-?mail|message))"
-    r"|(request|case|ticket) has been (received|created|opened|registered|logged)"
-    r"|we (have )?received your (request|case|e-?mail)"
     r"|abwesenheitsnotiz|automatische antwort|nicht im büro|absence du bureau|réponse automatique|fuera de la oficina"
     r"|respuesta automática|fuori sede|risposta automatica|afwezig|自動返信|自动回复|不在",
     re.IGNORECASE,
 )
+_BY_A_DESK = re.compile(
+    r"do not reply to this (e-?mail|message)|thank you for (contacting|your (request|e-?mail|message))"
+    r"|(request|case|ticket) (\S{1,40} )?has been (received|created|opened|registered|logged)"
+    r"|we (have )?received your (request|case|e-?mail)",
+    re.IGNORECASE,
+)
+"""Of receipts, and of people who are polite."""
+MOST_OF_A_RECEIPT = 400
+"""Characters of one that says nothing else."""
 _QUOTE_BEGINS = re.compile(
     r"^\s*(?:-{2,}\s*(?:original message|ursprüngliche nachricht|message d'origine|mensaje original|forwarded message)"
     r"|_{8,}|on .{4,120}\bwrote:\s*$|am .{4,120}\bschrieb\b.*:\s*$|le .{4,120}\ba écrit\s*:\s*$"
     r"|el .{4,120}\bescribió:\s*$"
-    r"|\*{0,2}(?:from|von|de|发件人|差出人)\*{0,2}\s*:.*@)",
+    r"|\*{0,2}(?:from|von|de|发件人|差出人)\*{0,2}\s*:.*(?:@|\b(?:sent|date|to|gesendet|datum|an|envoyé|enviado)\*{0,2}\s*:))",
     re.IGNORECASE,
 )
 _SIGNATURE = re.compile(r"^-- ?$")
@@ -99,6 +110,8 @@ _FOREIGN_DENIAL = re.compile(
     r"\b(?:nicht|kein\w*|noch|pas|jamais|aucun\w*|todavía|aún|niet|geen|não|non)\b", re.IGNORECASE
 )
 
+_OTHER_SCRIPT = re.compile(r"[\u0370-\u1dff\u2e80-\ud7ff\uf900-\ufdff\ufe70-\ufefc\U00020000-\U0003ffff]")
+"""Letters of languages in which nobody here would see a denial."""
 _ABOUT_IT = re.compile(
     r"replac|swap|exchang|repair|fix|resolv|done|ausgetauscht|remplac|reemplaz|yet|still|noch", re.IGNORECASE
 )
@@ -115,39 +128,62 @@ def read(text: str, ours: str = "", headers: Mapping[str, str] | None = None, su
     for sentence in sentences:
         if _REFUSED.search(sentence):
             return Reading(proposal=Proposal.REFUSED, quote=_short(sentence))
-    doubted = any(_denies(sentence) for sentence in sentences)
+    desk = by_a_desk(fresh, headers or {})
+    doubted = bool(_OTHER_SCRIPT.search(fresh)) or any(_denies(sentence) for sentence in sentences)
     for pattern, proposal in ((_REPLACED, Proposal.REPLACED), (_REPAIRED, Proposal.REPAIRED)):
-        for sentence in sentences:
+        for n, sentence in enumerate(sentences):
             # One sentence that denies leaves the others doubtful too: "We replaced the fan. The GPU not yet."
-            if not doubted and pattern.search(sentence) and not _UNSURE.search(sentence) and "?" not in sentence:
-                return Reading(proposal=proposal, quote=_short(sentence))
+            if doubted or not pattern.search(sentence) or _UNSURE.search(sentence) or "?" in sentence:
+                continue
+            if not _wrapped_quote(sentences[max(0, n - 1) : n + 2], sentence, ours):
+                return Reading(proposal=Proposal.READ if desk else proposal, quote=_short(sentence))
     asking = next((sentence for sentence in sentences if sentence.rstrip().endswith(("?", "？"))), "")
     if asking:
         return Reading(proposal=Proposal.ANSWER, quote=_short(asking))
-    return Reading(proposal=Proposal.READ, quote=_short(fresh))
+    receipt = desk and len(fresh) <= MOST_OF_A_RECEIPT
+    return Reading(proposal=Proposal.NOTHING if receipt else Proposal.READ, quote=_short(fresh))
 
 
 def automatic(text: str, headers: Mapping[str, str], subject: str = "") -> bool:
     """By its headers; else by its subject, or its first lines where nothing else is said."""
-    low = {name.lower(): value for name, value in headers.items()}
-    if any(name in low and pattern.search(low[name]) for name, pattern in _AUTOMATIC_HEADERS.items()):
+    if _said_by(headers, _AUTOMATIC_HEADERS):
         return True
-    if low.get("return-path", "").strip() == "<>":
+    if any(name.lower() == "return-path" and value.strip() == "<>" for name, value in headers.items()):
         return True
     return bool(_AUTOMATIC.search(subject)) or bool(_AUTOMATIC.search(own_words(text)[:400]))
+
+
+def by_a_desk(fresh: str, headers: Mapping[str, str]) -> bool:
+    """Sent by a help desk's program, which may have written it or only carry a person's words."""
+    return _said_by(headers, _BY_A_DESK_HEADERS) or bool(_BY_A_DESK.search(fresh[:400]))
+
+
+def _said_by(headers: Mapping[str, str], patterns: Mapping[str, re.Pattern[str]]) -> bool:
+    low = {name.lower(): value for name, value in headers.items()}
+    return any(name in low and pattern.search(low[name]) for name, pattern in patterns.items())
 
 
 def own_words(text: str, ours: str = "") -> str:
     """Without quoted lines, what stands below a quote's heading, the signature, and lines that we wrote ourselves."""
     known = {_plain(line) for line in ours.splitlines() if len(_plain(line)) > 3}
     kept: list[str] = []
-    for line in text[:MOST_READ].splitlines():
-        if _QUOTE_BEGINS.match(line) or _SIGNATURE.match(line):
+    lines = text[:MOST_READ].splitlines()
+    for line, following in zip(lines, [*lines[1:], ""], strict=False):
+        wrapped = f"{line[:200]} {following[:200]}"
+        if any(_QUOTE_BEGINS.match(heading) for heading in (line, wrapped)) or _SIGNATURE.match(line):
             break
         if line.lstrip().startswith((">", "|")) or line.startswith("bq. ") or _plain(line) in known:
             continue
         kept.append(line)
     return "\n".join(kept).strip()
+
+
+def _wrapped_quote(around: Sequence[str], sentence: str, ours: str) -> bool:
+    """Whether it and a neighbour are words of ours that a quote has wrapped elsewhere."""
+    whole = f" {_plain(ours[: 10 * MOST_READ])} "
+    n = around.index(sentence)
+    pairs = (around[max(0, n - 1) : n + 1], around[n : n + 2])
+    return any(len(pair) == 2 and f" {_plain(' '.join(pair))} " in whole for pair in pairs)
 
 
 def _denies(sentence: str) -> bool:

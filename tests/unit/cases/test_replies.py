@@ -48,6 +48,8 @@ def test_a_replacement_that_is_claimed(text: str) -> None:
         "Repaired? No. The node is still down and nothing was fixed.",
         "We could not confirm that it was replaced.",
         "We failed to swap the GPU; it was replaced by nobody.",
+        "尚未: the GPU has been replaced.",
+        "The GPU has been replaced. Нет, ещё нет.",
     ],
 )
 def test_negations_promises_and_questions_claim_nothing(text: str) -> None:
@@ -79,7 +81,10 @@ def test_other_languages_are_for_a_person_to_read(text: str) -> None:
         "On Mon, 2 Mar 2026 at 10:00, Fleet <fleet@us.example> wrote:\nThe GPU has been replaced",
         "-----Original Message-----\nThe GPU has been replaced",
         "Am 02.03.2026 um 10:00 schrieb Fleet:\nThe GPU has been replaced",
+        "On Mon, 2 Mar 2026 at 10:00, The Fleet's People On Call <fleet@us.example>\nwrote:\nThe GPU has been replaced",
         "From: fleet@us.example\nThe GPU has been replaced",
+        "From: Fleet\nSent: Monday, 2 March 2026\nThe GPU has been replaced",
+        "Von: Fleet\nGesendet: Montag, 2. März 2026\nThe GPU has been replaced",
         "- reboot: the GPU has been replaced in March",
         "-- \nReplaced parts shop, we have replaced 10,000 GPUs",
         "bq. The GPU has been replaced",
@@ -88,6 +93,10 @@ def test_other_languages_are_for_a_person_to_read(text: str) -> None:
 def test_our_own_text_comes_back_as_no_news(quoted: str) -> None:
     assert read(quoted, OURS).proposal is Proposal.NOTHING
     assert read(f"We are looking into it.\n\n{quoted}", OURS).proposal is Proposal.READ
+
+
+def test_our_own_text_that_a_quote_has_wrapped_anew_claims_nothing() -> None:
+    assert read("We look into it.\n- reboot: the GPU\nhas been replaced in\nMarch", OURS).proposal is Proposal.READ
 
 
 @pytest.mark.parametrize(
@@ -100,13 +109,31 @@ def test_our_own_text_comes_back_as_no_news(quoted: str) -> None:
         ("Ich bin bis Montag nicht im Büro.", {}, ""),
         ("Hallo", {}, "Automatische Antwort: xid/79"),
         ("Thank you for contacting support. Your request has been received.", {}, ""),
-        ("Your case has been created. We have replaced our portal.", {}, ""),
+        ("Ticket #4711 has been opened. We write again within a day.", {"Auto-Submitted": "auto-generated"}, ""),
         ("", {}, ""),
         ("  \n> all of it ours", {}, ""),
     ],
 )
 def test_automatic_replies_are_nothing(text: str, headers: dict[str, str], subject: str) -> None:
     assert read(text, OURS, headers, subject).proposal is Proposal.NOTHING
+
+
+@pytest.mark.parametrize(
+    ("text", "headers", "proposal"),
+    [
+        ("Your case has been created. We have replaced our portal.", {}, Proposal.READ),
+        ("Hello, thank you for contacting us. The GPU has been replaced.", {}, Proposal.READ),
+        ("The board was replaced.", {"Auto-Submitted": "auto-generated"}, Proposal.READ),
+        ("The board was replaced.", {"Precedence": "bulk"}, Proposal.READ),
+        ("Thank you for contacting us. Which rack is it in?", {}, Proposal.ANSWER),
+        ("Thank you for your message. Your RMA was declined.", {"X-Auto-Response-Suppress": "All"}, Proposal.REFUSED),
+        (f"Thank you for your message. {'We have looked at the logs that you sent. ' * 20}", {}, Proposal.READ),
+    ],
+)
+def test_what_a_desk_carries_claims_nothing_and_is_kept_from_nobody(
+    text: str, headers: dict[str, str], proposal: Proposal
+) -> None:
+    assert read(text, OURS, headers).proposal is proposal
 
 
 def test_a_person_that_says_it_is_no_automaton() -> None:
