@@ -18,14 +18,14 @@ from activities.clock import Clock, utcnow
 from activities.failures import redact, unreadable
 from activities.heartbeat import Pulse
 from activities.intended import Lost, Rejected, SendOnce
-from activities.ports import HasThread, NotSent, Thread, TicketRef, Tickets, Unclear, Unreadable
+from activities.ports import HasThread, NotAllowed, NotSent, Thread, TicketRef, Tickets, Unclear, Unreadable
 from activities.registry import NotConfigured, Registry
-from activities.storage.cases import BadPart, Cases
+from activities.storage.cases import BadPart, Cases, Gone
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
 from medevac.approvals.approval import ApprovalRequest
 from medevac.cases import course, machines
-from medevac.cases.case import Case, CaseState, Subject, Ticket
+from medevac.cases.case import Case, CaseState, Saying, Subject, Ticket
 from medevac.incident import IncidentView, StepKey
 from medevac.model import digest
 from medevac.policy.policy import Policy
@@ -61,6 +61,10 @@ class CaseActivities:
         with Pulse():
             try:
                 return self._step(request)
+            except Gone:
+                text = f"the ledger has no {request.case} any more; look after its ticket by hand"
+                saying = Saying(n=request.told + 1, text=text, page=True)
+                return sig.CaseStepped(state=CaseState.FAILED, look_again_s=LATE_S, sayings=(saying,))
             except Unreadable as error:
                 raise unreadable("the ledger", error) from None
 
@@ -150,14 +154,14 @@ class CaseActivities:
             tickets: Tickets = self._registry.tickets(case.provider)
         except NotConfigured as error:
             why = str(error)
-            return self._change(case.id, lambda c: course.troubled(c, why, self._clock()))
+            return self._change(case.id, lambda c: course.troubled(c, why, self._clock(), lasts=True))
         case = self._look(case)
         if isinstance(tickets, HasThread):
             try:
                 case = self._correspond(case, tickets, policy)
             except (Unreadable, NotSent, Unclear) as error:
-                why = redact(str(error), 300)
-                return self._change(case.id, lambda c: course.troubled(c, why, self._clock()))
+                why, lasts = redact(str(error), 300), isinstance(error, NotAllowed)
+                return self._change(case.id, lambda c: course.troubled(c, why, self._clock(), lasts=lasts))
         else:
             case = self._change(
                 case.id, lambda c: self._go_on(c, policy, can_comment=False).model_copy(update={"comments": ()})

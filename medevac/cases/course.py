@@ -78,11 +78,12 @@ def failed(case: Case, why: str, now: datetime) -> Case:
     return ended.saying(f"{case.id}: no ticket with {case.provider}: {why}; a person must open it", page=True)
 
 
-def troubled(case: Case, why: str, now: datetime) -> Case:
-    """The ticket system can't be reached now. A person hears of it once it has lasted."""
+def troubled(case: Case, why: str, now: datetime, *, lasts: bool = False) -> Case:
+    """The ticket system can't be reached now. A person hears of it once it has lasted, or at once where it `lasts`
+    until somebody mends it."""
     since = case.trouble_since or now
     case = case.model_copy(update={"trouble_since": since, "why": why, "updated_at": now})
-    if now - since < TROUBLE_IS_TOLD or case.trouble_told:
+    if case.trouble_told or not (lasts or now - since >= TROUBLE_IS_TOLD):
         return case
     told = case.model_copy(update={"trouble_told": True})
     return told.saying(f"{case.id}: {case.system} has not been reached since {since:%H:%M} UTC: {why}", page=True)

@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from temporalio.exceptions import ApplicationError
 
+from activities import signatures as sig
+from activities.storage.machine_tables import cases
 from medevac.cases.case import CaseState
 from medevac.cases.replies import Proposal
-from medevac.incident import End, Outcome, State
+from medevac.incident import End, Outcome, State, StepKey
 from tests.contracts.rigs import Trouble
 from tests.unit.activities.casehouse import PROVIDER, CaseHouse
+from tests.unit.activities.house import run
 
 
 @pytest.fixture
@@ -303,11 +307,36 @@ def test_a_desk_that_cannot_be_read_says_so_and_comes_back(at: CaseHouse) -> Non
     assert at.case(incident).trouble_since is None
 
 
-def test_no_ticket_system_is_a_reason(at: CaseHouse) -> None:
-    from activities import signatures as sig
-    from medevac.incident import StepKey
-    from tests.unit.activities.house import run
+def test_rights_that_are_taken_away_meanwhile_are_told_at_once_and_once(at: CaseHouse) -> None:
+    _, incident = at.opened()
+    pages, looks = [], []
+    for minutes in (0, 20, 90):
+        at.ahead = timedelta(minutes=minutes)
+        at.desk.denied()
+        stepped = at.step(incident)
+        pages.append([saying.text for saying in stepped.sayings if saying.page])
+        looks.append(stepped.look_again_s)
+    assert [len(each) for each in pages] == [1, 0, 0]
+    assert "77" in pages[0][0]
+    assert looks == sorted(looks), "asked less and less"
+    assert at.step(incident).state is CaseState.WAITING
+    assert at.case(incident).trouble_since is None
 
+
+def test_a_case_that_the_ledger_has_lost_ends_with_a_page(at: CaseHouse) -> None:
+    _, incident = at.opened()
+    case = at.case(incident)
+    with at.db.transaction() as connection:
+        connection.execute(sa.delete(cases).where(cases.c.id == case.id))
+    request = sig.CaseStepRequest(case=case.id, n=1, told=3)
+    stepped = run(at.casework.step, request, start_to_close_s=60)
+    assert not stepped.state.open
+    ((saying,),) = (stepped.sayings,)
+    assert saying.page
+    assert saying.n > 3, "one that was said before isn't said again"
+
+
+def test_no_ticket_system_is_a_reason(at: CaseHouse) -> None:
     key = StepKey(incident="inc-0", step="ticket")
     result = run(at.ticketing.ticket, sig.TicketRequest(key=key, provider="nowhere", title="t", body="b"))
     assert result.outcome is Outcome.FAILED
