@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
 
+from activities.failures import redact
 from activities.ports import Cluster, HasRights, Unreadable
+from activities.registry import Registry
 from activities.signatures import Queue
 from activities.ticketing import name_of
-from medevac.fleet.node import Node
 from medevac.model import Model
+from medevac.policy.plan import Mode
 from medevac.policy.pools import Coexist, Pool
 from worker.beside import Beside, beside
 from worker.connection import connect
@@ -30,6 +33,7 @@ from worker.vote_keys import public_keys
 
 CALL = timedelta(seconds=5)
 LATELY = timedelta(seconds=80)
+SEE_PARTS = "correct the part's options, its credentials or its network"
 
 
 class Finding(Model):
@@ -48,9 +52,10 @@ class _Bad(Exception):
 async def examine(settings: Settings) -> list[Finding]:
     checks: list[tuple[str, Callable[[Settings], Awaitable[str]], str]] = [
         ("configuration", _configuration, "correct the file that MEDEVAC_CONFIG names"),
-        ("parts", _parts, "correct the part's options, its credentials or its network"),
+        ("parts", _parts, SEE_PARTS),
         ("ledger", _ledger, "see MEDEVAC_DATABASE_URL, then run `medevac setup`"),
         ("monitors", _monitors, "see the sender's own process and its way here; faults may go unseen until it speaks"),
+        ("trust", _trust, "see the ledger and the policy, above and below"),
         ("policy", _policy, "run `medevac setup`, or `medevac policy apply FILE`"),
         ("other remediators", _others, "say in the policy how to live with them, see docs/kubernetes.md"),
         ("Temporal", _temporal, "see TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and TEMPORAL_API_KEY"),
@@ -64,7 +69,7 @@ async def examine(settings: Settings) -> list[Finding]:
         except TimeoutError:
             findings.append(Finding(what=what, ok=False, text="no answer within 30 s", fix=fix))
         except Exception as error:
-            text = (str(error) or type(error).__name__).splitlines()[0]
+            text = redact((str(error) or type(error).__name__).splitlines()[0], 2_000)
             findings.append(Finding(what=what, ok=False, text=text, fix=getattr(error, "fix", fix)))
     return findings
 
@@ -91,46 +96,54 @@ async def _configuration(settings: Settings) -> str:
 
 
 async def _parts(settings: Settings) -> str:
+    """All are asked, at once: what is wrong with one hides nothing of another."""
     registry = await asyncio.to_thread(lambda: build_registry(find_config(settings), settings.data_dir))
-    said = []
-    for cluster in registry.clusters():
-        checks = registry.checks(cluster.name)
-        lacks = await asyncio.to_thread(cluster.missing_rights) if isinstance(cluster, HasRights) else []
-        lacks += await asyncio.to_thread(checks.missing_rights) if isinstance(checks, HasRights) else []
-        if lacks:
-            raise _Bad(
-                f"cluster {cluster.name}: its account may not {', '.join(lacks)}",
-                "give the account these rights (see docs/kubernetes.md), or say in its options what it is meant for",
-            )
-        seen = await asyncio.to_thread(_first, cluster)
-        if not seen:
-            raise _Bad(f"cluster {cluster.name} shows no node", "look at its credentials' rights and its node selector")
-        said.append(cluster.name)
-    for provider in registry.providers():
-        try:
-            lacks = await asyncio.to_thread(provider.missing_rights) if isinstance(provider, HasRights) else []
-        except Unreadable as error:
-            raise _Bad(f"provider {provider.name}: {error}", "see how it signs in, in docs/providers.md") from error
-        if lacks:
-            raise _Bad(
-                f"provider {provider.name} may not: {'; '.join(lacks)}",
-                "give its account these rights, or correct its options (see docs/providers.md)",
-            )
-    if isinstance(registry.chat, HasRights) and (lacks := await asyncio.to_thread(registry.chat.missing_rights)):
-        raise _Bad(f"chat may not: {'; '.join(lacks)}", "invite the app, or correct the options (see docs/slack.md)")
-    for tickets in registry.ticket_systems():
-        name = name_of(tickets)
-        try:
-            lacks = await asyncio.to_thread(tickets.missing_rights) if isinstance(tickets, HasRights) else []
-        except Unreadable as error:
-            raise _Bad(f"tickets {name}: {error}", "see how it signs in, in docs/cases.md") from error
-        if lacks:
-            raise _Bad(f"tickets {name} may not: {'; '.join(lacks)}", "give its account these rights (docs/cases.md)")
-    return f"{', '.join(said)} can be read{' (simulated)' if registry.simulated else ''}"
+    looks = [partial(_cluster, registry, cluster) for cluster in registry.clusters()]
+    looks += [partial(_rights, f"provider {one.name}", one, "docs/providers.md") for one in registry.providers()]
+    looks += [partial(_rights, "chat", registry.chat, "docs/slack.md")]
+    looks += [partial(_rights, f"tickets {name_of(one)}", one, "docs/cases.md") for one in registry.ticket_systems()]
+    found = await asyncio.gather(*(asyncio.to_thread(look) for look in looks), return_exceptions=True)
+    if wrong := [one for one in found if isinstance(one, BaseException)]:
+        fixes = dict.fromkeys(getattr(one, "fix", SEE_PARTS) for one in wrong)
+        raise _Bad("; ".join(str(one) or type(one).__name__ for one in wrong), "; ".join(fixes))
+    clusters = ", ".join(cluster.name for cluster in registry.clusters())
+    return f"{clusters} can be read{' (simulated)' if registry.simulated else ''}"
 
 
-def _first(cluster: Cluster) -> list[Node]:
-    return list(islice(cluster.nodes(), 1))
+def _cluster(registry: Registry, cluster: Cluster) -> None:
+    page = "docs/kubernetes.md"
+    _rights(f"cluster {cluster.name}", cluster, page)
+    _rights(f"checks of cluster {cluster.name}", registry.checks(cluster.name), page)
+    if not list(islice(cluster.nodes(), 1)):
+        raise _Bad(f"cluster {cluster.name} shows no node", "look at its credentials' rights and its node selector")
+
+
+def _rights(what: str, part: object, page: str) -> None:
+    try:
+        lacks = part.missing_rights() if isinstance(part, HasRights) else []
+    except Unreadable as error:
+        raise _Bad(f"{what}: {error}", f"see how it signs in, in {page}") from error
+    if lacks:
+        raise _Bad(f"{what} may not: {'; '.join(lacks)}", f"give it these rights, or correct its options (see {page})")
+
+
+async def _trust(settings: Settings) -> str:
+    """Where a pool is `auto`, a provider that wasn't proved here still asks people."""
+    registry = await asyncio.to_thread(lambda: build_registry(find_config(settings), settings.data_dir))
+    stores = open_stores(settings.database)
+    real = [one.name for one in registry.providers() if not one.simulated]
+    unproved = [name for name in real if not await asyncio.to_thread(stores.certificates.certified, name)]
+    if not unproved:
+        return f"{', '.join(real)}: proved on a machine here" if real else "none is real, so none needs a proof"
+    policy = (await asyncio.to_thread(stores.policies.active)).policy
+    auto = [name for name, pool in policy.pools.items() if pool.mode is Mode.AUTO]
+    text = f"not proved on a machine here: {', '.join(unproved)}"
+    if not auto:
+        return f"{text}; none of the pools is `auto` yet, which asks for it"
+    raise _Bad(
+        f"{text}; what they are to do in {', '.join(auto)} (`auto`) is asked first",
+        "; ".join(f"`medevac provider certify {name} --machine ID`" for name in unproved),
+    )
 
 
 async def _ledger(settings: Settings) -> str:

@@ -100,7 +100,7 @@ def test_the_doctor_names_exactly_what_is_missing(site: Site, plane: Plane, tmp_
         )  # fmt: skip
         (found,) = (one for one in json.loads(told.stdout) if one["what"] == "parts")
         assert found["ok"] is False
-        assert found["text"] == "cluster main: its account may not create pods/eviction"
+        assert found["text"] == "cluster main may not: create pods/eviction"
         assert "docs/kubernetes.md" in found["fix"]
     finally:
         site.send("DELETE", f"{roles}/{account}")
