@@ -15,7 +15,7 @@ from activities.clock import Clock, utcnow
 from activities.failures import Bounded, redact, unreadable
 from activities.means import means
 from activities.offers import Offers
-from activities.ports import CanProbe, HasLocalData, HasOthers, Unreadable
+from activities.ports import CanProbe, HasLocalData, HasOthers, NotAllowed, Unreadable
 from activities.registry import NotConfigured, Registry
 from activities.storage.cases import Cases
 from activities.storage.certificates import Certificates
@@ -24,7 +24,7 @@ from activities.storage.policies import Policies
 from activities.storage.silences import Silences
 from medevac.faults.classes import Covers
 from medevac.fleet.asking import Asking
-from medevac.fleet.node import Node, Workload
+from medevac.fleet.node import Capability, Node, Workload
 from medevac.fleet.remediator import Remediator
 from medevac.policy.active import PolicyVersion, acting_since
 from medevac.policy.checkpoints import seen
@@ -51,6 +51,7 @@ class _World:
     covers: frozenset[Covers] = frozenset()
     remediators: tuple[Remediator, ...] = ()
     unreadable: str = ""
+    refused: str = ""
 
 
 class PlanActivities:
@@ -99,6 +100,7 @@ class PlanActivities:
                 node_name=request.node,
                 node=asking.can(node) if node else None,
                 unreadable=world.unreadable,
+                refused=world.refused,
                 seen=request.seen,
                 workloads=self._checkpointed(world, version),
                 faults=request.faults,
@@ -131,7 +133,11 @@ class PlanActivities:
             covers = self._read(lambda: self._registry.checks(request.cluster).covers(node))
             others = tuple(self._read(lambda: cluster.remediators(node))) if isinstance(cluster, HasOthers) else ()
             local = self._read(lambda: cluster.local_data(node.name)) if isinstance(cluster, HasLocalData) else ()
-            return _World(self._capable(node, local), work, covers, others)
+            capabilities, refused = self._can(node)
+            machine = node.machine.model_copy(
+                update={"capabilities": capabilities, "local_data_in_use": (*node.machine.local_data_in_use, *local)}
+            )
+            return _World(node.model_copy(update={"machine": machine}), work, covers, others, refused=refused)
         except NotConfigured as error:
             return _World(unreadable=str(error))
         except Exception as error:
@@ -156,21 +162,21 @@ class PlanActivities:
         for left in reversed(range(READS)):
             try:
                 return self._bounded.call(READ_S, read)
-            except Unreadable:
-                if not left:
+            except Unreadable as error:
+                if not left or isinstance(error, NotAllowed):
                     raise
         raise AssertionError("unreachable")
 
-    def _capable(self, node: Node, local: tuple[str, ...]) -> Node:
-        """A machine can do what its adapters say and no more; without an adapter, nothing."""
+    def _can(self, node: Node) -> tuple[frozenset[Capability], str]:
+        """What its adapters say and no more; without an adapter, nothing. And why they may not say, where a person
+        must mend that: asking again can't help."""
         adapters = means(self._registry, node.cluster, node.machine.provider)
         if adapters.provider is None:
             activity.logger.warning("%s/%s: no provider is called %r", node.cluster, node.name, node.machine.provider)
-        capabilities = self._read(lambda: adapters.capabilities(node))
-        machine = node.machine.model_copy(
-            update={"capabilities": capabilities, "local_data_in_use": (*node.machine.local_data_in_use, *local)}
-        )
-        return node.model_copy(update={"machine": machine})
+        try:
+            return self._read(lambda: adapters.capabilities(node)), ""
+        except NotAllowed as error:
+            return frozenset(), f"what {node.machine.provider} can do can't be asked: {redact(str(error), 300)}"
 
     def _history(self, request: sig.PlanRequest, node: Node | None, now: datetime) -> History:
         machine = node.machine.id if node else None

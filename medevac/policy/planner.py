@@ -168,6 +168,8 @@ class Planner:
             return theirs
         if waits := self._waits(mode, reasons) or self._unknown(mode, reasons):
             return waits
+        if here.context.refused:
+            return self._person(mode, here.context.refused, reasons)
         climb = climber(here).climb()
         reasons = (*reasons, *climb.reasons)
         if climb.person or climb.step is None:

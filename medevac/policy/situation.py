@@ -35,6 +35,8 @@ class Context(Model):
     node: Node | None
     """None where there is no such node, or `unreadable` says why it can't be read."""
     unreadable: str = ""
+    refused: str = ""
+    """Why its provider may not be asked, where only a person can mend that: wrong credentials, a missing right."""
     seen: bool = False
     """An earlier plan of this incident has read the node: where it is no more, it is gone, and not just unknown."""
     workloads: tuple[Workload, ...] = ()

@@ -116,7 +116,7 @@ class AwsProvider:
         try:
             place, seen = self._access.place(node), self._seen.pop(node, tag) or self._look(node, tag)
         except Unreadable as error:
-            raise NotSent(str(error)) from None
+            raise NotSent(str(error), final=isinstance(error, NotAllowed)) from None
         if not ours:
             return self._make(place, node, seen, tag)
         instance = self._there(place, node, seen.instance)

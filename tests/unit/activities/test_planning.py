@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities import signatures as sig
 from activities.planning import ADOPTED, PlanActivities
-from activities.ports import Unreadable
+from activities.ports import NotAllowed, Unreadable
 from activities.storage.cases import BadPart, Cases
 from medevac.events.event import HealthEvent, Kind
 from medevac.faults import catalogue
@@ -93,6 +93,22 @@ def test_a_hiccup_is_no_outage(house: House, plans: PlanActivities, monkeypatch:
 
     monkeypatch.setattr(cluster, "node", sometimes)
     assert run(plans.plan, request(node)).action is Action.ACT
+
+
+def test_a_provider_that_may_not_be_asked_is_a_hand_over_with_the_reason(
+    house: House, plans: PlanActivities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = house.busy_node("ironworks")
+
+    def denied(node: Node) -> None:
+        raise NotAllowed("HTTP 401 for password=hunter2")
+
+    monkeypatch.setattr(house.registry.provider("ironworks"), "capabilities", denied)
+    plan = run(plans.plan, request(node))
+    assert plan.action is Action.HAND_OVER
+    assert plan.mark, "it is sick all the same"
+    assert "HTTP 401" in plan.reasons[0]
+    assert "hunter2" not in str(plan)
 
 
 def test_an_unknown_node_or_cluster_touches_nothing(house: House, plans: PlanActivities) -> None:
