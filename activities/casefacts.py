@@ -9,10 +9,11 @@ from activities.failures import Bounded, redact
 from activities.ports import Unreadable
 from activities.registry import NotConfigured, Registry
 from activities.storage.ledger import Ledger
+from medevac.cases import machines, parts
 from medevac.cases.case import Known, Subject
 from medevac.cases.letter import Facts
 from medevac.fleet.node import Node
-from medevac.incident import IncidentView, Line
+from medevac.incident import IncidentView, Line, StepKey
 
 MOST_LINES = 40
 READ_S = 1.0
@@ -32,8 +33,11 @@ class CaseFacts:
         self._ledger = ledger
         self._bounded = bounded
 
-    def of(self, incident: str, provider: str, reasons: Iterable[str] = ()) -> tuple[Facts, Subject]:
-        """Raises `Unreadable` where the ledger can't be read; a node that can't be leaves its facts out."""
+    def of(
+        self, incident: str, provider: str, reasons: Iterable[str] = (), entities: Iterable[str] = ()
+    ) -> tuple[Facts, Subject]:
+        """`entities`: of the fault. Raises `Unreadable` where the ledger can't be read; a node that can't be leaves
+        its facts out."""
         view = self._ledger.incident(incident)
         if view is None:
             raise Unreadable(f"incident {incident} isn't in the ledger yet")
@@ -45,10 +49,11 @@ class CaseFacts:
         if record and (record.support or record.warranty):
             until = f"warranty until {record.warranty}" if record.warranty else ""
             contract = ", ".join(filter(None, (record.support, until)))
+        there = self._parts(node, known, lines, entities)
         facts = Facts(
             machine_id=known.machine_id or view.machine_id or "",
             serial=known.serial or "",
-            parts=tuple(f"GPU {serial}" for serial in record.gpus) if record else (),
+            parts=tuple(f"{one}{' (at fault)' if one.faulty else ''}" for one in there if one.kind == parts.GPU),
             sku=(node.sku or "") if node else "",
             fault=view.fault or "",
             first_seen=view.opened_at,
@@ -60,7 +65,9 @@ class CaseFacts:
             rack=node.topology.get("rack", "") if node else "",
             contract=contract,
         )
-        subject = Subject(incident=incident, cluster=view.cluster, node=view.node, fault=view.fault or "", was=known)
+        subject = Subject(
+            incident=incident, cluster=view.cluster, node=view.node, fault=view.fault or "", was=known, parts=there
+        )
         return facts, subject
 
     def node(self, cluster: str, node: str) -> Node | None:
@@ -76,9 +83,28 @@ class CaseFacts:
         machine = node.machine
         return Known(machine_id=machine.id, serial=machine.serial or None, boot_id=machine.boot_id)
 
-    def note(self, subject: Subject, text: str, at: datetime) -> None:
-        """Into the ledger, as what was done to the node."""
-        self._ledger.note(subject.cluster, subject.node, text, at)
+    def seen(self, subject: Subject) -> machines.Seen | None:
+        """The incident's machine as it is now; None where the ledger doesn't know the incident."""
+        view = self.view(subject.incident)
+        if view is None:
+            return None
+        node = self.node(view.cluster, view.node)
+        now = self.known(node) if node else None
+        there = self._parts(node, now, self._ledger.lines(subject.incident)) if now and view.end else ()
+        return machines.Seen(incident_state=view.state, end=view.end, now=now, parts=there)
+
+    def _parts(
+        self, node: Node | None, known: Known, lines: Sequence[Line], entities: Iterable[str] = ()
+    ) -> tuple[parts.Part, ...]:
+        record = self._registry.inventory.join(node).record if node else None
+        listed = record.gpus if record else ()
+        return parts.known(known.serial or "", parts.checked(lines), listed, entities)
+
+    def write(self, incident: str, n: int, text: str, at: datetime) -> None:
+        """A line of the incident's, or case's, about its parts. The same one twice is one."""
+        self._ledger.add_lines(
+            [Line(key=StepKey(incident=incident, step="parts", n=n), at=at, kind="parts", text=text)]
+        )
 
     def view(self, incident: str) -> IncidentView | None:
         return self._ledger.incident(incident)

@@ -26,6 +26,7 @@ from activities.storage.policies import Policies
 from medevac.approvals.approval import ApprovalRequest
 from medevac.cases import course, machines
 from medevac.cases.case import Case, CaseState, Saying, Subject, Ticket
+from medevac.cases.parts import known, sent_back
 from medevac.incident import IncidentView, StepKey
 from medevac.model import digest
 from medevac.policy.policy import Policy
@@ -181,13 +182,12 @@ class CaseActivities:
 
         def see(subject: Subject) -> machines.Seen | None:
             if subject.incident not in seen:
-                seen[subject.incident] = self._seen(subject)
+                seen[subject.incident] = self._facts.seen(subject)
             return seen[subject.incident]
 
-        before = case
-        _, confirms = machines.look(case, see, self._clock())
+        after, confirms = machines.look(case, see, self._clock())
+        self._remember(case, after, seen)
         case = self._change(case.id, lambda c: machines.look(c, see, self._clock())[0])
-        self._remember(before, case, seen)
         for confirm in confirms:
             view = self._facts.view(confirm.incident)
             if view is None:
@@ -201,38 +201,33 @@ class CaseActivities:
             case = self._change(case.id, lambda c, confirm=confirm: machines.asked(c, confirm, self._clock()))  # type: ignore[misc]
         return case
 
-    def _seen(self, subject: Subject) -> machines.Seen | None:
-        view = self._facts.view(subject.incident)
-        if view is None:
-            return None
-        node = self._facts.node(view.cluster, view.node)
-        now = self._facts.known(node) if node else None
-        return machines.Seen(incident_state=view.state, end=view.end, now=now)
-
     def _remember(self, before: Case, after: Case, seen: dict[str, machines.Seen | None]) -> None:
-        """Serials that have left, so that one which comes back is known again."""
+        """What has changed, and what has left, so that a part which comes back is known again. Before the case says
+        that it is over: made again after a death, it says the same once more."""
         was = {subject.incident: subject.proof for subject in before.subjects}
         now = self._clock()
-        for subject in after.subjects:
+        for n, subject in enumerate(after.subjects, 1):
+            if not subject.proof or was.get(subject.incident):
+                continue
             there = seen.get(subject.incident)
-            other = subject.was.other_machine(there.now) if there and there.now else ""
-            if subject.proof and other and not was.get(subject.incident):
-                self._facts.note(subject, f"{other} ({after.id})", now)
-        self._cases.remember(
-            BadPart(
-                serial=subject.was.serial,
-                incident=subject.incident,
-                part="machine",
-                machine_id=subject.was.machine_id,
-                why=f"{subject.fault or 'a fault'}, {after.id}",
-                at=now,
+            if there and (text := machines.changed(subject, there)):
+                self._facts.write(subject.incident, n, f"{text} ({after.id})", now)
+                self._facts.write(after.id, n, f"{subject.node}: {text}", now)
+            were = subject.parts or known(subject.was.serial or "", ())
+            parts = sent_back(were, there.parts if there else (), machine_left=left(subject, there))
+            why = f"{subject.fault or 'a fault'}, {after.id}"
+            self._cases.remember(
+                BadPart(
+                    serial=name,
+                    incident=subject.incident,
+                    part=part.kind,
+                    machine_id=subject.was.machine_id,
+                    why=why,
+                    at=now,
+                )
+                for part in parts
+                for name in part.names
             )
-            for subject in after.subjects
-            if subject.proof
-            and not was.get(subject.incident)
-            and subject.was.serial
-            and left(subject, seen.get(subject.incident))
-        )
 
     def _correspond(self, case: Case, tickets: HasThread, policy: Policy) -> Case:
         """Raises `Unreadable`, `NotSent`, `Unclear`."""

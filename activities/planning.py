@@ -22,6 +22,7 @@ from activities.storage.certificates import Certificates
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
 from activities.storage.silences import Silences
+from medevac.cases.parts import names_in
 from medevac.faults.classes import Covers
 from medevac.fleet.asking import Asking
 from medevac.fleet.node import Capability, Node, Workload
@@ -183,16 +184,18 @@ class PlanActivities:
         pool = node.pool if node else None
         known = self._ledger.history(request.incident, request.cluster, request.node, machine, now, pool=pool)
         spares = self._census.spares(request.cluster, pool)
-        return known.model_copy(update={"spares": spares, "bad_parts": self._bad_parts(request.incident, node)})
+        return known.model_copy(update={"spares": spares, "bad_parts": self._bad_parts(request, node)})
 
-    def _bad_parts(self, incident: str, node: Node | None) -> tuple[str, ...]:
+    def _bad_parts(self, request: sig.PlanRequest, node: Node | None) -> tuple[str, ...]:
+        """By the machine's own word, the inventory's, and that of the faults' senders."""
         if self._cases is None or node is None:
             return ()
         record = self._registry.inventory.join(node).record
-        serials = (node.machine.serial or "", *((record.serial, *record.gpus) if record else ()))
+        told = names_in(entity for fault in request.faults.faults for entity in fault.entities)
+        serials = (node.machine.serial or "", *told, *((record.serial, *record.gpus) if record else ()))
         return tuple(
             f"its {part.part} {part.serial} was sent back before, on {part.at:%Y-%m-%d}: {part.why}"
-            for part in self._cases.known_bad(serials, but=incident)
+            for part in self._cases.known_bad(serials, but=request.incident)
         )
 
     def _acting_since(self, active: PolicyVersion, pool: str | None) -> datetime | None:

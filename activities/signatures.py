@@ -226,6 +226,8 @@ class TicketRequest(Keyed):
     provider: str
     title: str
     body: str
+    entities: tuple[str, ...] = ()
+    """Of the faults that it is about; they name the parts at fault."""
 
 
 class NotifyRequest(Keyed):

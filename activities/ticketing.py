@@ -67,7 +67,8 @@ class TicketActivities:
 
     def _joined(self, request: sig.TicketRequest, tickets: Tickets) -> tuple[Case, bool]:
         now = self._clock()
-        facts, subject = self._facts.of(request.key.incident, request.provider, request.body.splitlines())
+        reasons = request.body.splitlines()
+        facts, subject = self._facts.of(request.key.incident, request.provider, reasons, request.entities)
         share = shared(tickets)
         per_hour = self._policies.active().policy.tickets.per_hour
         system = name_of(tickets)

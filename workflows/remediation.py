@@ -347,6 +347,9 @@ class Remediation:
             provider=plan.domains.get("provider", ""),
             title=f"{plan.cause} on {plan.identity.machine_id} ({run.cluster}/{run.node})",
             body="\n".join((*plan.reasons, *(f"not {p.rung}: {p.why}" for p in plan.passed_over))),
+            entities=tuple(
+                dict.fromkeys(one for f in run.faults.faults if f.code in plan.faults for one in f.entities)
+            ),
         )
         return await self.steps.step(sig.TICKET, request)
 

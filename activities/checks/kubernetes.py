@@ -21,6 +21,7 @@ from activities.kubernetes.programs import program
 from activities.kubernetes.skus import Sku, sku_of
 from activities.ports import CheckResult
 from activities.registry import ConfigurationError, complaints
+from medevac.events.values import entities, gpu_serial, gpu_uuid, pci
 from medevac.faults import catalogue
 from medevac.faults.classes import Covers, FaultClass
 from medevac.fleet.node import Node
@@ -65,6 +66,12 @@ class Answer(Model):
     """At its start and at its end."""
     seconds: float = 0.0
     items: dict[str, JsonValue] = {}
+    gpus: tuple[tuple[str, str, str], ...] = Field((), max_length=64)
+    """PCI address, UUID and serial of each, as the driver shows them."""
+
+    def entities(self) -> list[JsonValue]:
+        """Of each GPU, canonical."""
+        return [list(entities(pci(place), gpu_uuid(uuid), gpu_serial(serial))) for place, uuid, serial in self.gpus]
 
 
 CODES = {"passed": 0, "failed": 1, "none": 75}
@@ -159,6 +166,8 @@ class KubernetesChecks:
         if answer.boot_id != (boot, boot):
             return self._nothing(reading, asked, "it ran on another boot")
         detail: dict[str, JsonValue] = {"items": answer.items, "seconds": answer.seconds, "pod": reading.pod}
+        if answer.gpus:
+            detail["gpus"] = answer.entities()
         if answer.verdict == "none":
             return self._nothing(reading, asked, answer.reason or "it could not look", detail)
         passed = answer.verdict == "passed"

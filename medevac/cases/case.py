@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from medevac.cases.letter import Letter
+from medevac.cases.parts import Part
 from medevac.cases.replies import Proposal
 from medevac.model import Model
 
@@ -64,6 +65,8 @@ class Subject(Model):
     fault: str = ""
     was: Known
     """As it was when the case was opened."""
+    parts: tuple[Part, ...] = ()
+    """As they were then."""
     asked_for: str = ""
     """Machine and boot that its incident was asked to verify; each is asked for once."""
     asked_at: datetime | None = None

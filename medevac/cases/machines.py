@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from medevac.cases.case import Case, Known, Subject
+from medevac.cases.parts import Part, changes
 from medevac.incident import End, State
 from medevac.model import Model
 
@@ -23,6 +24,8 @@ class Seen(Model):
     end: End | None = None
     now: Known | None = None
     """None where the node can't be read, or is gone."""
+    parts: tuple[Part, ...] = ()
+    """Of the machine as it is now, as far as they are known."""
 
 
 class Confirm(Model):
@@ -92,7 +95,7 @@ def _still_bad(subject: Subject, seen: Seen, now: datetime) -> bool:
 
 def _proof(subject: Subject, seen: Seen) -> str:
     """Only what the incident itself has verified, or a machine that is gone."""
-    other = subject.was.other_machine(seen.now) if seen.now else ""
+    other = changed(subject, seen)
     match seen.end:
         case End.RETURNED:
             return f"{other}; a check has passed" if other else "a check has passed and it is back in service"
@@ -102,6 +105,14 @@ def _proof(subject: Subject, seen: Seen) -> str:
             return "the machine is gone"
         case _:
             return ""
+
+
+def changed(subject: Subject, seen: Seen) -> str:
+    """What stands there now in place of what was sent back, in words; empty where nothing is known to have changed."""
+    if seen.now is None:
+        return ""
+    other = subject.was.other_machine(seen.now)
+    return "; ".join(filter(None, (other, *changes(subject.parts, seen.parts))))
 
 
 def _confirm(subject: Subject, seen: Seen, claimed: bool) -> Confirm | None:

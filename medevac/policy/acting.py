@@ -147,6 +147,8 @@ class Act:
             why.append(f"{node.hands_off} asked for hands off this node")
         if node.foreign_cordon:
             why.append(f"{node.foreign_cordon} has cordoned this node")
+        if self.here.context.history.bad_parts and rung is not Rung.WAIT:
+            why.append("a part of it was sent back before, and is here again")
         if self.here.lead.fault.order is not None:
             pass  # Agreed to for the whole list; what the list couldn't know of this node is asked all the same.
         elif self.mode is Mode.APPROVE:

@@ -55,6 +55,10 @@ def show(case: str, as_json: AsJson = False) -> None:
         ),
         "no machine",
     )
+    for s in one["subjects"]:
+        for part in s["parts"]:
+            at_fault = " (at fault)" if part["faulty"] else ""
+            print(plain(f"  {s['node']}: {part['kind']} {' = '.join(part['names'])}{at_fault}"))
     print(plain("\n".join(f"  | {line}" for line in one["letter"]["body"].splitlines())))
     print_table(
         ("heard", "from", "seems to say", "quote"),

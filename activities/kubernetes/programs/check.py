@@ -287,8 +287,8 @@ def boot_id() -> str:
         return file.read().strip()
 
 
-def look(wanted: dict[str, Any], clock: Clock) -> tuple[list[tuple[str, bool | None, str]], list[str]]:
-    """Name, whether it is well (None = couldn't look), and what was seen; then what all of it covers."""
+def look(wanted: dict[str, Any], clock: Clock) -> tuple[list[tuple[str, bool | None, str]], list[str], list[Gpu]]:
+    """Name, whether it is well (None = couldn't look), and what was seen; what all of it covers; the GPUs."""
     found: list[tuple[str, bool | None, str]] = []
 
     def item(name: str, function: Callable[..., str], *arguments: Any) -> bool | None:
@@ -324,13 +324,13 @@ def look(wanted: dict[str, Any], clock: Clock) -> tuple[list[tuple[str, bool | N
         item("xids", xids, clock, wanted["harmless"])
     if wanted["services"]:
         covers.add("service")
-    return found, sorted(covers & set(asked))
+    return found, sorted(covers & set(asked)), gpus
 
 
 def main() -> int:
     wanted = json.loads(os.environ["MEDEVAC_CHECK"])
     began, before = time.monotonic(), boot_id()
-    found, covers = look(wanted, Clock(wanted["seconds"]))
+    found, covers, gpus = look(wanted, Clock(wanted["seconds"]))
     states = [state for _, state, _ in found]
     code = FAILED if False in states else NO_VERDICT if None in states else PASSED
     after = boot_id()
@@ -341,6 +341,8 @@ def main() -> int:
         "covers": covers,
         "boot_id": [before, after],
         "seconds": round(time.monotonic() - began, 1),
+        # Which parts were judged: after an exchange they are others.
+        "gpus": [[gpu.get("id", ""), text(gpu, "uuid"), text(gpu, "serial")] for gpu in gpus],
         "items": {name: {"ok": state, "said": said[:200]} for name, state, said in found},
     }
     line = json.dumps(answer)

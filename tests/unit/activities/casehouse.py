@@ -88,11 +88,20 @@ class CaseHouse(House):
         self.ledger.upsert_incident(view)
 
     def ask(
-        self, incident: str, n: int = 1, ago_s: float = 590.0, body: str = "because of job secret-run"
+        self,
+        incident: str,
+        n: int = 1,
+        ago_s: float = 590.0,
+        body: str = "because of job secret-run",
+        entities: tuple[str, ...] = (),
     ) -> StepResult:
         """What the incident's step says; as late that it waits for nothing."""
         request = sig.TicketRequest(
-            key=StepKey(incident=incident, step="ticket", n=n), provider=PROVIDER, title="t", body=body
+            key=StepKey(incident=incident, step="ticket", n=n),
+            provider=PROVIDER,
+            title="t",
+            body=body,
+            entities=entities,
         )
         return run(self.ticketing.ticket, request, whole_s=600, ago_s=ago_s)
 

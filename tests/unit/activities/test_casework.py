@@ -12,10 +12,11 @@ import sqlalchemy as sa
 from temporalio.exceptions import ApplicationError
 
 from activities import signatures as sig
+from activities.ports import CheckResult
 from activities.storage.machine_tables import cases
 from medevac.cases.case import CaseState
 from medevac.cases.replies import Proposal
-from medevac.incident import End, Outcome, State, StepKey
+from medevac.incident import End, Outcome, State, StepKey, StepResult
 from tests.contracts.rigs import Trouble
 from tests.unit.activities.casehouse import PROVIDER, CaseHouse
 from tests.unit.activities.house import run
@@ -261,8 +262,66 @@ def test_another_machine_is_verified_by_its_incident_and_only_then_the_ticket_is
     assert node.machine.serial
     (part,) = at.cases.known_bad([node.machine.serial])
     assert (part.incident, part.machine_id) == (incident, node.machine.id)
-    (note,) = at.ledger.notes(node.cluster, node.name, at.now() - timedelta(hours=1))
-    assert f"machine {node.machine.id} is now {other.machine.id}" in note.text
+    for about in (incident, case.id):
+        (line,) = (line for line in at.ledger.lines(about) if line.kind == "parts")
+        assert f"machine {node.machine.id} is now {other.machine.id}" in line.text
+
+
+GPUS = ["GPU-0000000a-1111", "GPU-0000000b-1111", "GPU-0000000c-1111"]
+
+
+def check_sees(at: CaseHouse, incident: str, n: int, *gpus: tuple[str, str, str]) -> None:
+    """A check's line, as `verify` leaves it."""
+    detail = {
+        "gpus": [[f"pci:0000:{place}:00", f"gpu-uuid:{uuid}", f"gpu-serial:{serial}"] for place, uuid, serial in gpus]
+    }
+    check = CheckResult(passed=True, covers=(), started_at=at.now(), detail=detail)
+    proof = {"check": check.model_dump(mode="json")}
+    key = StepKey(incident=incident, step="verify", n=n)
+    at.ledger.add_lines([StepResult(outcome=Outcome.DONE, proof=proof, at=at.now()).line(key, "verify", at.now())])
+
+
+def test_a_gpu_that_was_exchanged_is_recorded_with_both_names_and_known_again(at: CaseHouse) -> None:
+    node, incident = at.sick()
+    check_sees(at, incident, 1, ("1b", GPUS[0], "1001"), ("4e", GPUS[1], "1002"))
+    at.ask(incident, entities=("gpu:1", "pci:0000:4e:00"))
+    at.step(incident, decided=True)
+    assert f"GPU {GPUS[1]} = 1002 (at fault)" in at.ticket()["body"]
+    assert f"GPU {GPUS[0]} = 1001," in at.ticket()["body"]
+
+    check_sees(at, incident, 2, ("1b", GPUS[0], "1001"), ("4e", GPUS[2], "1003"))
+    at.moves(node, incident, 2, state=State.ENDED, end=End.RETURNED)
+    at.step(incident)
+    case = at.case(incident)
+    for about in (incident, case.id):
+        (line,) = (line for line in at.ledger.lines(about) if line.kind == "parts")
+        assert f"GPU {GPUS[1]} = 1002 is now GPU {GPUS[2]} = 1003" in line.text
+    assert {part.serial for part in at.cases.known_bad([*GPUS, "1001", "1002", "1003", node.machine.serial or ""])} == {
+        GPUS[1], "1002",
+    }  # fmt: skip
+    assert GPUS[2] in case.why
+
+
+def test_what_has_left_is_remembered_though_the_worker_dies_before_the_case_says_so(
+    at: CaseHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, incident = at.opened()
+    other = at.other_machine(node)
+    at.moves(other, incident, 2, state=State.ENDED, end=End.RETURNED)
+    remember = at.cases.remember
+
+    def dies(parts: Any) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(at.cases, "remember", dies)
+        with pytest.raises(SystemExit):
+            at.step(incident)
+    assert at.cases.remember == remember
+    at.step(incident)
+    at.step(incident)
+    assert len(at.cases.known_bad([node.machine.serial or ""])) == 1
+    assert len([line for line in at.ledger.lines(incident) if line.kind == "parts"]) == 1
 
 
 def test_a_machine_that_comes_back_bad_is_told_and_chased(at: CaseHouse) -> None:

@@ -29,8 +29,8 @@ def plans(house: House) -> PlanActivities:
     return PlanActivities(house.registry, house.ledger, house.policies, house.census, house.bounded)
 
 
-def faults(code: str = "xid/79") -> FaultSet:
-    event = HealthEvent(source="kmsg", id="e-1", dedupe_key="k", kind=Kind.FAULT, fault=code)
+def faults(code: str = "xid/79", entities: tuple[str, ...] = ()) -> FaultSet:
+    event = HealthEvent(source="kmsg", id="e-1", dedupe_key="k", kind=Kind.FAULT, fault=code, entities=entities)
     return FaultSet().observe(catalogue.classify(event), NOW).faults
 
 
@@ -174,7 +174,17 @@ def test_a_part_that_was_sent_back_is_known_again(house: House) -> None:
         cases.remember([part])
     after = run(plans.plan, request(node))
     assert [reason for reason in after.reasons if "sent back" in reason] == [
-        f"its machine {serial} was sent back before, on 2026-03-01: xid/64, {serial}"
+        f"its machine {serial} was sent back before, on 2026-03-01: xid/64, {serial}",
+        "asks first: a part of it was sent back before, and is here again",
     ]
     assert not any("sent back" in reason for reason in before.reasons)
-    assert after.hash == before.hash, "words alone are no other plan"
+    assert before.approval is None
+    assert after.approval
+    assert "sent back" in after.approval.why[0], "a person decides"
+    told = faults("xid/119", entities=("gpu:1", "gpu-uuid:GPU-0000000a-1111"))
+    assert not any("GPU-0000000a" in reason for reason in run(plans.plan, request(node, faults=told)).reasons)
+    gpu = BadPart(serial="GPU-0000000a-1111", incident="old", part="GPU", machine_id="m", why="xid/79, case-2", at=at)
+    cases.remember([gpu])
+    elsewhere = run(plans.plan, request(house.idle_node("ironworks"), faults=told))
+    assert any("its GPU GPU-0000000a-1111 was sent back before" in reason for reason in elsewhere.reasons)
+    assert elsewhere.approval

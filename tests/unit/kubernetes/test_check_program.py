@@ -34,7 +34,7 @@ def gpu(n: int, **changes: str) -> str:
     }
     return (
         f'<gpu id="00000000:{n + 0x18:02X}:00.0"><product_name>{said["product_name"]}</product_name>'
-        f"<uuid>GPU-0000000{n}</uuid><minor_number>{n}</minor_number>"
+        f"<uuid>GPU-0000000{n}-1111</uuid><serial>{1650 + n}</serial><minor_number>{n}</minor_number>"
         "<remapped_rows><remapped_row_corr>0</remapped_row_corr><remapped_row_unc>0</remapped_row_unc>"
         f"<remapped_row_pending>{said['remapped_row_pending']}</remapped_row_pending>"
         f"<remapped_row_failure>{said['remapped_row_failure']}</remapped_row_failure></remapped_rows>"
@@ -112,6 +112,10 @@ def test_a_node_that_is_well_passes_and_says_what_that_proves(node: OnNode) -> N
     assert sorted(answer.covers) == ASKED
     assert answer.boot_id == (BOOT, BOOT)
     assert set(answer.items) == {"services", "driver", "count", "rows", "recovery", "write-read", "xids"}
+    assert answer.entities() == [
+        ["pci:0000:18:00", "gpu-uuid:GPU-00000000-1111", "gpu-serial:1650"],
+        ["pci:0000:19:00", "gpu-uuid:GPU-00000001-1111", "gpu-serial:1651"],
+    ]
 
 
 @pytest.mark.parametrize(
