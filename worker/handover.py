@@ -65,6 +65,8 @@ class Awaited(Model):
     nodes: tuple[str, ...]
     ticket: str
     since: datetime
+    overdue_since: datetime | None
+    """When the other side should have answered at the latest, where it hasn't."""
 
 
 class BreakerOpen(Model):
@@ -120,7 +122,12 @@ def take(stores: Stores, nodes: Iterable[Node], now: datetime, since: datetime, 
             OpenCampaign(id=one.id, state=str(one.state), why=one.why, requested_by=one.requested_by)
             for one in stores.campaigns.all(open_only=True)
         ),
-        cases=tuple(_case(case) for case in stores.cases.all(open_only=True, limit=1_000)),
+        cases=tuple(
+            sorted(
+                (_case(case, now) for case in stores.cases.all(open_only=True, limit=1_000)),
+                key=lambda case: case.overdue_since or now,
+            )
+        ),
     )
 
 
@@ -153,7 +160,7 @@ def _incident(view: IncidentView, subjects: list[Subject], silences: list[Silenc
     )
 
 
-def _case(case: Case) -> Awaited:
+def _case(case: Case, now: datetime) -> Awaited:
     return Awaited(
         id=case.id,
         provider=case.provider,
@@ -162,6 +169,7 @@ def _case(case: Case) -> Awaited:
         nodes=tuple(f"{subject.cluster}/{subject.node}" for subject in case.subjects),
         ticket=case.ticket.id if case.ticket else "",
         since=case.last_reply_at or case.opened_at,
+        overdue_since=case.due_at if case.overdue(now) else None,
     )
 
 
@@ -213,7 +221,8 @@ def _lines(found: Handover) -> Iterator[str]:
     for case in found.cases:
         ticket = case.ticket or "no ticket yet"
         waited = age(found.at - case.since)
-        yield f"  case {case.id} at {case.provider} ({ticket}): {case.state}, {waited} without a reply"
+        late = f", overdue for {age(found.at - case.overdue_since)}" if case.overdue_since else ""
+        yield f"  case {case.id} at {case.provider} ({ticket}): {case.state}, {waited} without a reply{late}"
 
 
 def age(span: timedelta) -> str:

@@ -130,6 +130,8 @@ class Case(Model):
     """Of ours in the ticket."""
     last_reply_at: datetime | None = None
     """Of theirs. An automatic reply is none."""
+    due_at: datetime | None = None
+    """When the policy's patience ends, or ended, since their word has been waited for; None while it isn't."""
     chased: int = 0
     """Since their last reply."""
     gave_up_chasing: bool = False
@@ -152,6 +154,10 @@ class Case(Model):
     def stands(self) -> bool:
         """Whether a fault of it still does."""
         return any(not subject.proof and not subject.withdrawn for subject in self.subjects)
+
+    def overdue(self, now: datetime) -> bool:
+        """Whether the other side should have answered by now. Asking again makes it no less so."""
+        return self.state is CaseState.WAITING and self.due_at is not None and now >= self.due_at
 
     @property
     def incidents(self) -> tuple[str, ...]:

@@ -110,7 +110,11 @@ def hear(case: Case, replies: Iterable[Heard], now: datetime) -> Case:
             update={
                 "heard": (*case.heard, reply)[-MOST_HEARD:],
                 "updated_at": now,
-                **({} if automatic else {"last_reply_at": reply.at, "chased": 0, "gave_up_chasing": False}),
+                **(
+                    {}
+                    if automatic
+                    else {"last_reply_at": reply.at, "chased": 0, "due_at": None, "gave_up_chasing": False}
+                ),
             }
         )
         if not automatic:
@@ -148,8 +152,11 @@ def chase(case: Case, patience: Patience, can_comment: bool, now: datetime) -> C
     """Asks again where nobody has answered for as long as the policy waits; then calls a person, once."""
     words = [at for at in (case.last_word_at, case.last_reply_at) if at is not None]
     if case.state is not CaseState.WAITING or not words or not case.stands or case.over_there:
-        return case
-    if (now - max(words)).total_seconds() < patience.patience_s or case.comments:
+        return case.model_copy(update={"due_at": None})
+    silent_until = max(words) + timedelta(seconds=patience.patience_s)
+    if not case.chased:
+        case = case.model_copy(update={"due_at": silent_until})
+    if now < silent_until or case.comments:
         return case
     if can_comment and case.chased < patience.chases:
         since = max(words)

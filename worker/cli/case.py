@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -23,12 +24,13 @@ def list_all(
     if as_json:
         print_json(listed)
         return
+    now = datetime.now(UTC)
     print_table(
-        ("case", "provider", "ticket", "nodes", "state", "because", "since"),
+        ("case", "provider", "ticket", "nodes", "state", "because", "since", "their word was due"),
         (
             (
                 one["id"], one["provider"], (one["ticket"] or {}).get("id", ""), _nodes(one), one["state"], one["why"],
-                one["opened_at"][:16].replace("T", " "),
+                one["opened_at"][:16].replace("T", " "), _overdue(one, now),
             )
             for one in listed
         ),
@@ -45,7 +47,8 @@ def show(case: str, as_json: AsJson = False) -> None:
         return
     ticket = one["ticket"] or {}
     print_styled((f"{one['id']}  {one['letter']['title']}  ", "bold"), (one["state"], style_of(one["state"])))
-    print(plain(f"  {one['why']}"))
+    late = _overdue(one, datetime.now(UTC))
+    print(plain(f"  {one['why']}{f'; their word was due {late}' if late else ''}"))
     print(plain(f"  with {one['provider']} ({one['system']}): {ticket.get('id', 'no ticket')} {ticket.get('url', '')}"))
     print_table(
         ("node", "incident", "fault", "proved by"),
@@ -83,6 +86,12 @@ def close(case: str, reason: Why = "") -> None:
 def retry(case: str, reason: Why = "") -> None:
     """Opens a ticket that could not be opened, once its hindrance is gone. One that is found is not opened again."""
     print(plain(_api().post(f"/v1/cases/{_part(case)}/retry", {"reason": reason})["answer"]))
+
+
+def _overdue(one: dict[str, Any], now: datetime) -> str:
+    from medevac.cases.case import Case
+
+    return f"{one['due_at'][:16].replace('T', ' ')} UTC" if Case.model_validate(one).overdue(now) else ""
 
 
 def _nodes(one: dict[str, Any]) -> str:

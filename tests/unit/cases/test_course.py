@@ -146,6 +146,29 @@ def test_an_automatic_reply_stops_no_chase() -> None:
     assert not course.chase(answered, Patience(), True, late).comments
 
 
+def test_silence_is_overdue_until_they_answer_and_asking_again_makes_it_no_less_so() -> None:
+    day = timedelta(days=1)
+
+    def chased(one: Case, at: datetime) -> Case:
+        one = course.chase(one, Patience(patience_s=86_400), True, at)
+        for comment in one.comments:
+            one = course.commented(one, comment.n, comment.text, at)
+        return one
+
+    one = chased(case(), T0)
+    assert (one.due_at, one.overdue(T0)) == (T0 + day, False)
+    one = chased(chased(one, T0 + day), T0 + 1.5 * day)
+    assert one.chased == 1
+    assert one.overdue(T0 + 1.5 * day)
+    assert one.due_at == T0 + day, "it was due then"
+    answered = chased(
+        course.hear(one, [Heard(id="r", at=T0 + 2 * day, proposal=Proposal.READ)], T0 + 2 * day), T0 + 2 * day
+    )
+    assert (answered.due_at, answered.overdue(T0 + 2 * day)) == (T0 + 3 * day, False)
+    closed_there = chased(course.closed_over_there(one, T0 + 2 * day), T0 + 2 * day)
+    assert not closed_there.overdue(T0 + 9 * day)
+
+
 def test_what_joins_while_a_comment_is_sent_is_told_as_well() -> None:
     def joined(one: Case, n: int) -> Case:
         return course.link(one, Subject(incident=f"i{n}", cluster="c", node=f"n{n}", was=WAS), f"m-{n}", T0)

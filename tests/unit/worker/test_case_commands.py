@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -47,7 +48,11 @@ def api(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_case_is_listed_shown_answered_and_closed(stores: Stores, capsys: pytest.CaptureFixture[str]) -> None:
-    put(stores, case())
+    due = NOW - timedelta(days=2)
+    put(stores, case(due_at=due))
+    assert run(["case", "list"]) == 0
+    assert run(["case", "show", KEY]) == 0
+    assert capsys.readouterr().out.count(f"{due:%Y-%m-%d %H:%M} UTC") == 2, "it is overdue"
     reply = Heard(id="r", at=NOW, author="support", text="t", proposal=Proposal.REPLACED, quote="was replaced")
     stores.cases.change(KEY, lambda one: course.hear(one, [reply], NOW), NOW)
     assert run(["case", "list"]) == 0

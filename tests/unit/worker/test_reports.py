@@ -13,6 +13,7 @@ from medevac.incident import End, Hold, Line, State, StepKey
 from medevac.policy.silences import Holds, Matcher, Silence
 from simulation.world import World
 from tests.unit.worker.conftest import bearer, view_of
+from tests.unit.worker.test_cases import case, put
 from worker.handover import Handover, words
 from worker.shadow import ShadowReport
 from worker.shadow import words as shadow_words
@@ -51,6 +52,15 @@ async def test_all_that_waits_stands_in_it(client: httpx.AsyncClient, stores: St
         assert wanted in said
     assert [one.node for one in found.nodes_out] == [other.name]
     assert "alice" in found.nodes_out[0].why
+
+
+async def test_an_overdue_case_stands_first_and_says_since_when(client: httpx.AsyncClient, stores: Stores) -> None:
+    put(stores, case(opened_at=NOW - 5 * HOUR))
+    stores.cases.join("inc-2", "m-2", "ironworks", NOW, lambda *_: case(id="case-1", due_at=NOW - 3 * HOUR))
+    stores.cases.join("inc-3", "m-3", "ironworks", NOW, lambda *_: case(id="case-2", due_at=NOW + HOUR))
+    found, said = await handover(client)
+    assert [one.id for one in found.cases if one.overdue_since] == [found.cases[0].id] == ["case-1"]
+    assert said.count("overdue for 3 h") == said.count("overdue") == 1
 
 
 async def test_a_silenced_latched_fault_is_in_it_all_the_same(
