@@ -17,6 +17,10 @@ MOST_TEXT = 4_000
 """Of a reply, as it is kept."""
 
 
+MOST_ASKED = 2_000
+"""Of a letter, in the question about it."""
+
+
 def left(subject: Subject, seen: machines.Seen | None) -> bool:
     """Whether the machine that it was about is no longer there."""
     return seen is None or seen.now is None or bool(subject.was.other_machine(seen.now))
@@ -44,6 +48,7 @@ def question(case: Case, policy: Policy, version: int, now: datetime) -> Approva
     """Shows what would leave the company, word by word."""
     subject = case.subjects[0]
     why = (f"the first ticket with {case.provider} on this installation",)
+    text = f"{case.letter.title}\n{case.letter.body}"
     need = policy.need(policy.who_may.reboot, why)
     return ApprovalRequest(
         id=f"first-{case.id}",
@@ -59,6 +64,6 @@ def question(case: Case, policy: Policy, version: int, now: datetime) -> Approva
             cluster=subject.cluster,
             node=subject.node,
             plan_hash=digest(case.letter),
-            text=f"{case.letter.title}\n{case.letter.body}"[:2_000],
+            text=text if len(text) <= MOST_ASKED else f"{text[:MOST_ASKED]}…\nAll of it: `medevac case show {case.id}`",
         ),
     )

@@ -233,13 +233,13 @@ class CaseActivities:
         """Raises `Unreadable`, `NotSent`, `Unclear`."""
         ref = reference(case)
         thread = tickets.thread(ref, case.id)
-        ours = "\n".join((case.letter.title, case.letter.body, *(said.text for said in thread.said if said.ours)))
+        ours = "\n".join((case.ours, *(said.text for said in thread.said if said.ours)))
         heard = [heard_of(said, ours) for said in thread.said if not said.ours]
         now = self._clock()
 
         def take_in(case: Case) -> Case:
             case = course.hear(case, heard, now)
-            return case if thread.open else course.closed_over_there(case, now)
+            return course.closed_over_there(case, now, closed=not thread.open)
 
         case = self._change(case.id, take_in)
         # Their claim may be what a look at the machine has waited for.

@@ -12,6 +12,8 @@ from medevac.model import Model
 
 MOST_HEARD = 50
 """Replies that are kept; the whole correspondence is in the ticket system."""
+MOST_TOLD = 20
+"""Comments of ours that are kept, so that their echo is known."""
 
 
 class CaseState(StrEnum):
@@ -142,9 +144,16 @@ class Case(Model):
     """Not yet said."""
     comments: tuple[Comment, ...] = ()
     """Not yet sent."""
+    told: tuple[str, ...] = ()
+    """Those that were sent."""
     said: int = 0
     """Sayings and comments so far; the number of the newest."""
     closed_by: str = ""
+
+    @property
+    def ours(self) -> str:
+        """All that we have written, so that its echo isn't taken for news."""
+        return "\n".join((self.letter.title, self.letter.body, *self.told))
 
     @property
     def settled(self) -> bool:

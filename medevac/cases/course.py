@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from pydantic import Field
 
-from medevac.cases.case import MOST_HEARD, Case, CaseState, Heard, Subject, Ticket
+from medevac.cases.case import MOST_HEARD, MOST_TOLD, Case, CaseState, Heard, Subject, Ticket
 from medevac.cases.replies import Proposal
 from medevac.model import Model
 
@@ -102,7 +102,9 @@ def hear(case: Case, replies: Iterable[Heard], now: datetime) -> Case:
     """New replies, shown to people with what they seem to propose. They change nothing else."""
     known = {heard.id for heard in case.heard}
     for reply in replies:
-        if reply.id in known:
+        # Of a long correspondence the oldest aren't kept, and aren't new for that.
+        forgotten = len(case.heard) >= MOST_HEARD and reply.at <= case.heard[0].at
+        if reply.id in known or forgotten:
             continue
         known.add(reply.id)
         automatic = reply.proposal is Proposal.NOTHING
@@ -135,10 +137,12 @@ def told(case: Case, reply: Heard) -> str:
     return f"{reply.author or case.provider} {what}: “{reply.quote}”"
 
 
-def closed_over_there(case: Case, now: datetime) -> Case:
-    """The other side has closed the ticket; that proves nothing."""
-    if case.over_there:
+def closed_over_there(case: Case, now: datetime, *, closed: bool = True) -> Case:
+    """The other side has closed the ticket, which proves nothing, or opened it again."""
+    if case.over_there == closed:
         return case
+    if not closed:
+        return case.model_copy(update={"over_there": False, "updated_at": now})
     case = case.model_copy(update={"over_there": True, "updated_at": now})
     if case.settled:
         return case
@@ -189,8 +193,9 @@ def commented(case: Case, n: int, sent: str, now: datetime) -> Case:
     """What was added to it while it was being sent is a comment of its own."""
     grown = next((one.text.removeprefix(sent) for one in case.comments if one.n == n), "")
     left = tuple(one for one in case.comments if one.n != n)
-    told = case.model_copy(update={"comments": left, "last_word_at": now, "updated_at": now})
-    return told.commenting(f"{ALSO}{grown}") if grown else told
+    told = (*case.told, sent[:MOST_AT_ONCE])[-MOST_TOLD:]
+    case = case.model_copy(update={"comments": left, "told": told, "last_word_at": now, "updated_at": now})
+    return case.commenting(f"{ALSO}{grown}") if grown else case
 
 
 def uncommented(case: Case, n: int, why: str, now: datetime) -> Case:

@@ -89,7 +89,7 @@ async def reply(system: str, request: Request, served: Served) -> Answer:
 
 def _keep(cases: Cases, case: Case, said: Said, now: datetime) -> None:
     """Written before it is answered: a reply that we said we have is shown, whatever dies."""
-    heard = heard_of(said, f"{case.letter.title}\n{case.letter.body}")
+    heard = heard_of(said, case.ours)
     cases.change(case.id, lambda one: course.hear(one, [heard], now), now)
 
 

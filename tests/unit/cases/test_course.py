@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from medevac.cases import course, machines
-from medevac.cases.case import Case, CaseState, Heard, Known, Subject, Ticket
+from medevac.cases.case import MOST_HEARD, Case, CaseState, Heard, Known, Subject, Ticket
 from medevac.cases.course import Patience
 from medevac.cases.letter import SHARED, Facts, Letter, Share, compose, short, summary
 from medevac.cases.machines import Seen
@@ -167,6 +167,26 @@ def test_silence_is_overdue_until_they_answer_and_asking_again_makes_it_no_less_
     assert (answered.due_at, answered.overdue(T0 + 2 * day)) == (T0 + 3 * day, False)
     closed_there = chased(course.closed_over_there(one, T0 + 2 * day), T0 + 2 * day)
     assert not closed_there.overdue(T0 + 9 * day)
+
+
+def test_a_long_correspondence_is_shown_once() -> None:
+    replies = [Heard(id=f"r{n}", at=T0 + timedelta(minutes=n), proposal=Proposal.READ) for n in range(MOST_HEARD + 10)]
+    one = case()
+    before = one.said
+    for _ in range(3):
+        one = course.hear(one, replies, T0 + timedelta(days=1))
+    assert one.said - before == len(replies)
+    one = course.hear(one, [Heard(id="new", at=T0 + timedelta(days=1), proposal=Proposal.READ)], T0)
+    assert one.said - before == len(replies) + 1
+
+
+def test_a_ticket_that_they_open_again_is_chased_again() -> None:
+    late = T0 + timedelta(days=2)
+    one = course.closed_over_there(case(), T0)
+    assert not course.chase(one, Patience(), True, late).comments
+    again = course.closed_over_there(one, T0, closed=False)
+    assert again.sayings == one.sayings
+    assert course.chase(again, Patience(), True, late).comments
 
 
 def test_what_joins_while_a_comment_is_sent_is_told_as_well() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from medevac.cases import course
 from medevac.cases.case import Case, CaseState, Known, Subject, Ticket
 from medevac.cases.letter import Letter
 from medevac.cases.replies import Proposal
@@ -53,6 +54,14 @@ def now(stores: Stores) -> Case:
     found = stores.cases.get(KEY)
     assert found is not None
     return found
+
+
+async def test_our_own_comment_that_is_sent_back_claims_nothing(client: httpx.AsyncClient, stores: Stores) -> None:
+    put(stores, case().commenting("The fan was replaced by us.\nIt is in rack 4."))
+    stores.cases.change(KEY, lambda one: course.commented(one, 1, one.comments[0].text, NOW), NOW)
+    body = {"ticket": "T-1", "id": "r1", "text": "We look at it.\nThe fan was replaced by us."}
+    assert (await client.post("/v1/case-replies/desk", json=body, headers=DESK)).status_code == 202
+    assert [heard.proposal for heard in now(stores).heard] == [Proposal.READ]
 
 
 @pytest.fixture
