@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date
 
+from activities.failures import redact
 from activities.means import means
 from activities.ports import Unreadable
 from activities.registry import Registry
@@ -28,7 +29,8 @@ def lacking_nodes(registry: Registry, policy: Policy, today: date) -> Iterator[L
             node = policy.place(told)
             if node.pool not in policy.pools:
                 continue
-            found = lacking(node, registry.inventory.join(node), rungs(policy, node), _can(registry, node), today)
+            can, why = _can(registry, node)
+            found = [*why, *lacking(node, registry.inventory.join(node), rungs(policy, node), can, today)]
             if found:
                 yield Lack(cluster=node.cluster, node=node.name, pool=node.pool or "", lacks=tuple(found))
 
@@ -39,8 +41,9 @@ def rungs(policy: Policy, node: Node) -> frozenset[str]:
     return frozenset(step.rung.value for step in policy.ladders[named])
 
 
-def _can(registry: Registry, node: Node) -> frozenset[Capability]:
+def _can(registry: Registry, node: Node) -> tuple[frozenset[Capability], list[str]]:
+    """What its adapters can do, and why they can't say."""
     try:
-        return means(registry, node.cluster, node.machine.provider).capabilities(node)
-    except Unreadable:
-        return frozenset()
+        return means(registry, node.cluster, node.machine.provider).capabilities(node), []
+    except Unreadable as error:
+        return frozenset(), [redact(str(error))]

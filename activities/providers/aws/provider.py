@@ -50,7 +50,9 @@ class AwsProvider:
     # -- reading -----------------------------------------------------------------------------------------------
 
     def capabilities(self, node: Node) -> frozenset[Capability]:
-        """Without a call: what isn't so for one machine after all, its call says."""
+        """Without a call: what isn't so for one machine after all, its call says. Raises `NotAllowed` where nobody
+        has said in which account or region it is: its node isn't emptied for that first."""
+        self._access.place(node)
         can = {Capability.REBOOT, Capability.POWER_STATE, Capability.SERIAL}
         if self.options.reinstall:
             can.add(Capability.REINSTALL)
@@ -82,16 +84,15 @@ class AwsProvider:
         )
 
     def locate(self, machine_id: str) -> Machine | None:
-        for place in self._access.places:
-            found = self._reader(place).by("instance-id", {machine_id}).get(machine_id)
-            if found is not None and not found.gone:
-                return Machine(
-                    provider=self.name,
-                    id=found.id,
-                    virtual=not str(found.raw.get("InstanceType", "")).split(".")[-1].startswith("metal"),
-                    reserved="CapacityReservationId" in found.raw,
-                )
-        return None
+        _, found = self._find(machine_id)
+        if found is None or found.gone:
+            return None
+        return Machine(
+            provider=self.name,
+            id=found.id,
+            virtual=not str(found.raw.get("InstanceType", "")).split(".")[-1].startswith("metal"),
+            reserved="CapacityReservationId" in found.raw,
+        )
 
     def missing_rights(self) -> list[str]:
         """Raises `Unreadable` where credentials or network don't even let it ask."""
@@ -109,11 +110,11 @@ class AwsProvider:
 
     def do(self, verb: Verb, node: Node, tag: str) -> JsonValue:
         ours = bool(node.machine.id)
-        if (NEEDS[verb] not in self.capabilities(node)) if ours else verb is not Verb.REQUEST:
-            raise NotSent(f"{self.name} can't {verb} {node.name}", final=True)
-        if not ours and (why := self.cannot_make(node)):
-            raise NotSent(why, final=True)
         try:
+            if (NEEDS[verb] not in self.capabilities(node)) if ours else verb is not Verb.REQUEST:
+                raise NotSent(f"{self.name} can't {verb} {node.name}", final=True)
+            if not ours and (why := self.cannot_make(node)):
+                raise NotSent(why, final=True)
             place, seen = self._access.place(node), self._seen.pop(node, tag) or self._look(node, tag)
         except Unreadable as error:
             raise NotSent(str(error), final=isinstance(error, NotAllowed)) from None
@@ -137,7 +138,7 @@ class AwsProvider:
     def proceed(self, verb: Verb, node: Node, tag: str) -> str | None:
         if verb is Verb.REBOOT and self.options.reboot == "reboot":
             return None
-        place, seen = self._access.place(node), self._carried.pop(node, tag) or self._look(node, tag)
+        place, seen = self._place(node), self._carried.pop(node, tag) or self._look(node, tag)
         did = self._next(verb, place, seen, tag)
         if did is None:
             self._carried.keep(node, tag, seen)
@@ -162,7 +163,7 @@ class AwsProvider:
     def release(self, node: Node, tag: str, joined: frozenset[str]) -> tuple[str, ...]:
         if not tag:
             raise NotSent("nothing is released without the tag of what asked for it", final=True)
-        place = self._access.place(node)
+        place = self._place(node)
         ended = []
         for one in self._look(node, tag).successors:
             if one.id in joined or one.id == node.machine.id:
@@ -276,7 +277,26 @@ class AwsProvider:
         return instance
 
     def _look(self, node: Node, tag: str) -> Seen:
-        return self._reader(self._access.place(node)).look(node.machine.id, tag)
+        return self._reader(self._place(node)).look(node.machine.id, tag)
+
+    def _place(self, node: Node) -> Place:
+        """Of a node that is gone, and with it the label that told its account, wherever its machine is found."""
+        try:
+            return self._access.place(node)
+        except NotAllowed:
+            known = bool(node.labels) or not node.machine.id
+            place, _ = (None, None) if known else self._find(node.machine.id, node.topology.get("region"))
+            if place is None:
+                raise
+            return place
+
+    def _find(self, machine_id: str, region: str | None = None) -> tuple[Place | None, Instance | None]:
+        for place in self._access.places:
+            if region not in (None, place.region):
+                continue
+            if (found := self._reader(place).by("instance-id", {machine_id}).get(machine_id)) is not None:
+                return place, found
+        return None, None
 
     def _reader(self, place: Place) -> Reader:
         with self._lock:

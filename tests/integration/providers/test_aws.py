@@ -262,9 +262,20 @@ def test_each_account_is_reached_by_its_own_role_and_external_id(far: FarSide) -
     with pytest.raises(NotSent, match="isn't known in account 123456789012") as caught:
         aws.do(Verb.TERMINATE, wrong, TAG)
     assert caught.value.final
-    nowhere = node.model_copy(update={"cluster": "elsewhere"})
+    nowhere = node.model_copy(update={"cluster": "elsewhere", "labels": {"kubernetes.io/hostname": "n"}})
+    for ask in (lambda: aws.state(nowhere, TAG), lambda: aws.capabilities(nowhere)):
+        with pytest.raises(NotAllowed, match="which of the 2 accounts"):
+            ask()
+    with pytest.raises(NotSent, match="which of the 2 accounts") as caught:
+        aws.do(Verb.REBOOT, nowhere, TAG)
+    assert caught.value.final
+    # Its node is gone, and with it the label that told its account: its end can still be seen.
+    gone = nowhere.model_copy(update={"labels": {}})
+    assert aws.state(gone, TAG).exists
+    theirs.terminate_instances(InstanceIds=[id])
+    assert not aws.state(gone, TAG).exists
     with pytest.raises(NotAllowed, match="which of the 2 accounts"):
-        aws.state(nowhere, TAG)
+        aws.state(gone.model_copy(update={"machine": machine.model_copy(update={"id": "i-00000000000000001"})}), TAG)
 
 
 @pytest.mark.parametrize("code", ["AuthFailure", "UnauthorizedOperation", "ExpiredToken"])
@@ -326,8 +337,9 @@ def test_an_unknown_region_is_told(far: FarSide) -> None:
     with pytest.raises(NotAllowed, match="region mars-north-1 is unknown"):
         make("aws", {"regions": ["mars-north-1"]}).missing_rights()
     elsewhere = rig.node.model_copy(update={"topology": {"region": "eu-west-1"}})
-    with pytest.raises(NotAllowed, match="`regions` doesn't name"):
-        rig.aws.state(elsewhere, TAG)
+    for ask in (lambda: rig.aws.state(elsewhere, TAG), lambda: rig.aws.capabilities(elsewhere)):
+        with pytest.raises(NotAllowed, match="`regions` doesn't name"):
+            ask()
 
 
 @pytest.mark.parametrize("wrong", [
