@@ -514,7 +514,9 @@ async def test_a_rule_s_ticket_is_opened_once_beside_the_repair(start: Start, sc
     script.planner = lambda request: plan_for(request, ticket=True)
     checks = iter([sig.VerifyResult(step=StepResult(outcome=Outcome.FAILED, reason="7 of 8 GPUs"))])
     script.on(sig.VERIFY, lambda _: next(checks, sig.VerifyResult(step=StepResult(outcome=Outcome.DONE))))
-    handle = await start()
+    named = ("gpu:4", "gpu-uuid:GPU-0000000a-1111")
+    handle = await start(fault("xid/79", entities=named))
     assert await handle.result() == "returned"
     assert len(script.asked(sig.ACT)) == 2
-    assert len(script.asked(sig.TICKET)) == 1
+    (asked,) = script.asked(sig.TICKET)
+    assert asked.entities == named, "they name the part"
