@@ -8,13 +8,13 @@ import re
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Self
 from urllib.parse import urlsplit
 
 from tests.contracts.rigs import RETRY_AFTER_S, Trouble
+from tests.integration.served import Answer, Handler, Served, answered
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Script:
 
 
 @dataclass
-class Proxy:
+class Proxy(Served):
     """Plain HTTP on a loopback port; the caller's own token goes on to the API server."""
 
     server: str
@@ -49,21 +49,20 @@ class Proxy:
     watches: list[http.client.HTTPSConnection] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __enter__(self) -> Self:
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
-        self._http.daemon_threads = True
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
+    def respond(self, handler: Handler, body: bytes) -> Answer | Callable[[], None] | None:
+        match trouble := self.trouble(handler.command, handler.path):
+            case Trouble.TIMEOUT_BEFORE:
+                return None
+            case Trouble.THROTTLE:
+                return _status(429, "throttled", {"Retry-After": f"{RETRY_AFTER_S:.0f}"})
+            case Trouble.REFUSE:
+                return _status(self.refusal, "refused by a test")
+            case Trouble.LIE:
+                return _status(200, "done, it says")
+        if "watch=1" in handler.path:
+            return lambda: self.stream(handler)
+        given = self.forward(handler, body)
+        return None if trouble is Trouble.TIMEOUT_AFTER else given
 
     def script(self, method: str, path: str, trouble: Trouble, times: int = 1) -> None:
         with self.lock:
@@ -77,7 +76,7 @@ class Proxy:
                     return script.trouble
         return None
 
-    def stream(self, handler: BaseHTTPRequestHandler) -> None:
+    def stream(self, handler: Handler) -> None:
         """A watch, passed on as it comes."""
         with self.lock:
             self.calls.append(Call(handler.command, handler.path, 200))
@@ -86,10 +85,7 @@ class Proxy:
             self.expired -= 1
             status = {"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410, "message": "too old"}
             line = json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
-            handler.send_response(200)
-            handler.send_header("Content-Length", str(len(line)))
-            handler.end_headers()
-            handler.wfile.write(line)
+            handler.say(200, {}, line)
             return
         connection, answer = self.ask(handler, b"")
         with self.lock:
@@ -115,78 +111,31 @@ class Proxy:
             if connection.sock is not None:
                 connection.sock.shutdown(socket.SHUT_RDWR)
 
-    def forward(self, handler: BaseHTTPRequestHandler, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+    def forward(self, handler: Handler, body: bytes) -> Answer:
         connection, answer = self.ask(handler, body)
         try:
-            content = answer.read()
+            given = answered(answer)
             for name, log in self.printed.items():
                 if name in handler.path and "/log?" in handler.path and answer.status != 403:
-                    return 200, [("Content-Type", "text/plain")], log
+                    return 200, {"Content-Type": "text/plain"}, log
             with self.lock:
                 self.calls.append(Call(handler.command, handler.path, answer.status))
-            return answer.status, answer.getheaders(), content
+            return given
         finally:
             connection.close()
 
-    def ask(
-        self, handler: BaseHTTPRequestHandler, body: bytes
-    ) -> tuple[http.client.HTTPSConnection, http.client.HTTPResponse]:
+    def ask(self, handler: Handler, body: bytes) -> tuple[http.client.HTTPSConnection, http.client.HTTPResponse]:
         target = urlsplit(self.server)
         assert target.hostname
         context = ssl.create_default_context(cafile=str(self.certificate))
         connection = http.client.HTTPSConnection(target.hostname, target.port, context=context, timeout=60)
-        kept = {k: v for k, v in handler.headers.items() if k.lower() not in ("host", "connection", "content-length")}
         try:
-            connection.request(handler.command, handler.path, body or None, kept)
-            return connection, connection.getresponse()
+            return connection, handler.pass_on(connection, body)
         except BaseException:
             connection.close()
             raise
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    proxy: Proxy
-
-    def handle_one(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        trouble = self.proxy.trouble(self.command, self.path)
-        if trouble is Trouble.TIMEOUT_BEFORE:
-            return self._drop()
-        if trouble is Trouble.THROTTLE:
-            return self._say(429, "throttled", {"Retry-After": f"{RETRY_AFTER_S:.0f}"})
-        if trouble is Trouble.REFUSE:
-            return self._say(self.proxy.refusal, "refused by a test")
-        if trouble is Trouble.LIE:
-            return self._say(200, "done, it says")
-        if "watch=1" in self.path:
-            return self.proxy.stream(self)
-        status, headers, content = self.proxy.forward(self, body)
-        if trouble is Trouble.TIMEOUT_AFTER:
-            return self._drop()
-        self.send_response(status)
-        for name, value in headers:
-            if name.lower() not in ("content-length", "transfer-encoding", "connection", "date"):
-                self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-        return None
-
-    do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = handle_one
-
-    def _say(self, code: int, message: str, headers: dict[str, str] | None = None) -> None:
-        content = json.dumps({"kind": "Status", "status": "Failure", "code": code, "message": message}).encode()
-        self.send_response(code)
-        for name, value in {**(headers or {}), "Content-Type": "application/json"}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def _drop(self) -> None:
-        self.close_connection = True
-        self.connection.close()
-
-    def log_message(self, *_: object) -> None:
-        pass
+def _status(code: int, message: str, headers: dict[str, str] | None = None) -> Answer:
+    content = json.dumps({"kind": "Status", "status": "Failure", "code": code, "message": message}).encode()
+    return code, {**(headers or {}), "Content-Type": "application/json"}, content

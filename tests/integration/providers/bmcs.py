@@ -5,7 +5,6 @@ What the emulator lacks is added there: boots that are armed once, boot progress
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
@@ -17,20 +16,19 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import bcrypt
 from sushy_tools.emulator.memoize import PersistentDict
 
 from tests.contracts.rigs import RETRY_AFTER_S, Trouble
+from tests.integration.served import Answer, Handler, Served
 
 USER, PASSWORD = "admin", "correct horse"
 SYSTEMS = "/redfish/v1/Systems/"
 DOWN = ("GracefulShutdown", "ForceOff")
 LOG = "/redfish/v1/Systems/{}/LogServices"
-Answer = tuple[int, dict[str, str], bytes]
 
 
 class Emulator:
@@ -86,7 +84,7 @@ class Script:
 
 
 @dataclass
-class Bmcs:
+class Bmcs(Served):
     """One address for all: each machine is a system of its own below it."""
 
     emulator: Emulator
@@ -101,21 +99,10 @@ class Bmcs:
     heard: Callable[[Call], None] = lambda call: None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def __enter__(self) -> Self:
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"far": self}))
-        self._http.daemon_threads = True
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
+    def respond(self, handler: Handler, body: bytes) -> Answer | None:
+        given = json.loads(body) if body else {}
+        forward = lambda: handler.forward("127.0.0.1", self.emulator.port, body)  # noqa: E731
+        return self.answer(handler.command, handler.path, given or {}, forward)
 
     # -- machines ----------------------------------------------------------------------------------------------
 
@@ -234,43 +221,6 @@ def error(status: int, message: str, headers: dict[str, str] | None = None) -> A
     said = {"MessageId": message, "Message": "said by a test", "Severity": "Critical"}
     body = {"error": {"code": message, "message": "said by a test", "@Message.ExtendedInfo": [said]}}
     return status, {"Content-Type": "application/json", **(headers or {})}, json.dumps(body).encode()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    far: Bmcs
-
-    def handle_one(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        given = json.loads(body) if body else {}
-        answer = self.far.answer(self.command, self.path, given or {}, lambda: self._forward(body))
-        if answer is None:
-            self.close_connection = True
-            self.connection.close()
-            return
-        status, headers, content = answer
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_GET = do_POST = do_PATCH = do_DELETE = handle_one
-
-    def _forward(self, body: bytes) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.far.emulator.port, timeout=60)
-        try:
-            kept = {k: v for k, v in self.headers.items() if k.lower() not in ("connection", "content-length")}
-            connection.request(self.command, self.path, body or None, kept)
-            answer = connection.getresponse()
-            dropped = ("content-length", "transfer-encoding", "connection", "date", "server")
-            return answer.status, {k: v for k, v in answer.getheaders() if k.lower() not in dropped}, answer.read()
-        finally:
-            connection.close()
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 def _free_port() -> int:

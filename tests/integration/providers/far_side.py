@@ -6,7 +6,6 @@ What moto lacks is added there: launches that know their token, root volumes tha
 from __future__ import annotations
 
 import functools
-import http.client
 import json
 import re
 import threading
@@ -14,13 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import boto3
 
 from tests.contracts.rigs import RETRY_AFTER_S, Trouble
+from tests.integration.served import Answer, Handler, Served
 
 REGION = "us-east-1"
 EC2_XML = "http://ec2.amazonaws.com/doc/2016-11-15/"
@@ -35,7 +34,6 @@ LIES = {
     "TerminateInstanceInAutoScalingGroup": "<TerminateInstanceInAutoScalingGroupResult><Activity>"
     "<ActivityId>a-1</ActivityId></Activity></TerminateInstanceInAutoScalingGroupResult>",
 }
-Answer = tuple[int, dict[str, str], bytes]
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Script:
 
 
 @dataclass
-class FarSide:
+class FarSide(Served):
     moto: str
     calls: list[Call] = field(default_factory=list)
     """All that arrived."""
@@ -84,22 +82,10 @@ class FarSide:
     _levels: dict[str, tuple[float, float]] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def __enter__(self) -> Self:
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"far": self}))
-        self._http.daemon_threads = True
-        self._http.request_queue_size = 256
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
+    def respond(self, handler: Handler, body: bytes) -> Answer | None:
+        target = urlsplit(self.moto)
+        call = _call(handler.path, body)
+        return self.answer(call, lambda: handler.forward(target.hostname, target.port, body))
 
     def direct(self, service: str, region: str = REGION, **credentials: str) -> Any:
         """Past the proxy: what others do in the account."""
@@ -258,47 +244,8 @@ def error(call: Call, status: int, code: str, headers: dict[str, str] | None = N
     )
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    far: FarSide
-
-    def handle_one(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        answer = self.far.answer(self._call(body), lambda: self._forward(body))
-        if answer is None:
-            self.close_connection = True
-            self.connection.close()
-            return
-        status, headers, content = answer
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_GET = do_POST = do_PUT = do_DELETE = handle_one
-
-    def _call(self, body: bytes) -> Call:
-        form = {key: values[0] for key, values in parse_qs(body.decode(errors="replace")).items()}
-        if "Action" in form:
-            return Call(form["Action"], form)
-        api = "UpdateNodegroupConfig" if self.path.endswith("/update-config") else "DescribeNodegroup"
-        return Call(api, {"path": self.path})
-
-    def _forward(self, body: bytes) -> Answer:
-        target = urlsplit(self.far.moto)
-        assert target.hostname
-        connection = http.client.HTTPConnection(target.hostname, target.port, timeout=60)
-        try:
-            kept = {k: v for k, v in self.headers.items() if k.lower() not in ("connection", "content-length")}
-            connection.request(self.command, self.path, body or None, kept)
-            answer = connection.getresponse()
-            content = answer.read()
-            dropped = ("content-length", "transfer-encoding", "connection", "date", "server")
-            return answer.status, {k: v for k, v in answer.getheaders() if k.lower() not in dropped}, content
-        finally:
-            connection.close()
-
-    def log_message(self, *_: object) -> None:
-        pass
+def _call(path: str, body: bytes) -> Call:
+    form = {key: values[0] for key, values in parse_qs(body.decode(errors="replace")).items()}
+    if "Action" in form:
+        return Call(form["Action"], form)
+    return Call("UpdateNodegroupConfig" if path.endswith("/update-config") else "DescribeNodegroup", {"path": path})

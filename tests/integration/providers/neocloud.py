@@ -7,18 +7,18 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.contracts.rigs import RETRY_AFTER_S, Trouble
+from tests.integration.served import Answer, Handler, Served
 
 TOKEN = "a-token-of-the-tests"
-Answer = tuple[int, dict[str, str], dict[str, Any]]
+Said = tuple[int, dict[str, str], dict[str, Any]]
 
 
 @dataclass
-class Neocloud:
+class Neocloud(Served):
     machines: dict[str, dict[str, Any]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     """`reboot`, `reinstall`, `request`, `terminate`, `read`."""
@@ -30,21 +30,12 @@ class Neocloud:
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def __enter__(self) -> Self:
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"far": self}))
-        self._http.daemon_threads = True
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
+    def respond(self, handler: Handler, body: bytes) -> Answer | None:
+        headers, given = dict(handler.headers), json.loads(body) if body else {}
+        if (answer := self.answer(handler.command, handler.path, headers, given)) is None:
+            return None
+        status, more, said = answer
+        return status, more, json.dumps(said).encode()
 
     def launch(self, tag: str = "") -> str:
         id = f"m-{next(self._numbers)}"
@@ -53,7 +44,7 @@ class Neocloud:
         }  # fmt: skip
         return id
 
-    def answer(self, method: str, path: str, headers: dict[str, str], body: dict[str, Any]) -> Answer | None:
+    def answer(self, method: str, path: str, headers: dict[str, str], body: dict[str, Any]) -> Said | None:
         if headers.get("Authorization") != f"Bearer {TOKEN}":
             return 401, {}, {"error": "who are you?"}
         what = _what(method, path, body)
@@ -78,7 +69,7 @@ class Neocloud:
                 case _:
                     return self._carry_out(what, path, headers, body)
 
-    def _carry_out(self, what: str, path: str, headers: dict[str, str], body: dict[str, Any]) -> Answer:
+    def _carry_out(self, what: str, path: str, headers: dict[str, str], body: dict[str, Any]) -> Said:
         place, query = urlsplit(path).path.strip("/").split("/"), parse_qs(urlsplit(path).query)
         if what == "request":
             key = headers["Idempotency-Key"]
@@ -110,26 +101,3 @@ def _what(method: str, path: str, body: dict[str, Any]) -> str:
     if path.endswith("/actions"):
         return str(body["type"])
     return {"GET": "read", "POST": "request", "DELETE": "terminate"}[method]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    far: Neocloud
-
-    def handle_one(self) -> None:
-        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        answer = self.far.answer(self.command, self.path, dict(self.headers), json.loads(raw) if raw else {})
-        if answer is None:
-            self.connection.close()
-            return
-        status, headers, said = answer
-        content = json.dumps(said).encode()
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_GET = do_POST = do_DELETE = handle_one
-
-    def log_message(self, *_: object) -> None:
-        pass

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.contracts.rigs import RETRY_AFTER_S, Trouble
+from tests.integration import served
+from tests.integration.served import Handler, Served
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ Answer = tuple[int, Any]
 
 
 @dataclass
-class FarJson:
+class FarJson(Served):
     answers: Callable[[Asked], Answer]
     writes: Callable[[Asked], bool]
     """Whether this one opens a ticket: the next such meets `trouble`."""
@@ -42,19 +42,16 @@ class FarJson:
     denied: int = 0
     """Status of every answer, where it isn't 0."""
 
-    def __enter__(self) -> Self:
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"far": self}))
-        self._http.daemon_threads = True
-        threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
+    def respond(self, handler: Handler, body: bytes) -> served.Answer | None:
+        parts = urlsplit(handler.path)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        headers = {name.lower(): value for name, value in handler.headers.items()}
+        asked = Asked(handler.command, parts.path, query, headers, json.loads(body) if body else None)
+        if (given := self.answer(asked)) is None:
+            return None
+        status, more, said = given
+        content = b"" if status == 204 else json.dumps(said).encode()
+        return status, {"Content-Type": "application/json", **more}, content
 
     def answer(self, asked: Asked) -> tuple[int, dict[str, str], Any] | None:
         """None = the connection is dropped."""
@@ -77,32 +74,3 @@ class FarJson:
     def _plain(self, asked: Asked) -> tuple[int, dict[str, str], Any]:
         status, body = self.answers(asked)
         return status, {}, body
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    far: FarJson
-
-    def handle_one(self) -> None:
-        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        parts = urlsplit(self.path)
-        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        given = self.far.answer(Asked(self.command, parts.path, query, headers, json.loads(raw) if raw else None))
-        if given is None:
-            self.close_connection = True
-            self.connection.close()
-            return
-        status, more, body = given
-        content = b"" if status == 204 else json.dumps(body).encode()
-        self.send_response(status)
-        for name, value in {"Content-Type": "application/json", **more}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_GET = do_POST = do_PUT = handle_one
-
-    def log_message(self, *_: object) -> None:
-        pass
