@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,9 +20,7 @@ class Served:
         raise NotImplementedError
 
     def __enter__(self) -> Self:
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Served", (Handler,), {"far": self}))
-        self._http.daemon_threads = True
-        self._http.request_queue_size = 256
+        self._http = _Server(("127.0.0.1", 0), type("Served", (Handler,), {"far": self}))
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
         return self
@@ -74,6 +73,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # who asked was killed meanwhile
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 def answered(given: http.client.HTTPResponse) -> Answer:
