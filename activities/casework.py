@@ -18,11 +18,12 @@ from activities.clock import Clock, utcnow
 from activities.failures import redact, unreadable
 from activities.heartbeat import Pulse
 from activities.intended import Lost, Rejected, SendOnce
-from activities.ports import HasThread, NotAllowed, NotSent, Thread, TicketRef, Tickets, Unclear, Unreadable
+from activities.ports import HasThread, NotAllowed, NotSent, Thread, TicketRef, Unclear, Unreadable
 from activities.registry import NotConfigured, Registry
 from activities.storage.cases import BadPart, Cases, Gone
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
+from activities.ticketing import name_of
 from medevac.approvals.approval import ApprovalRequest
 from medevac.cases import course, machines
 from medevac.cases.case import Case, CaseState, Saying, Subject, Ticket
@@ -151,25 +152,46 @@ class CaseActivities:
     # -- while the other side has it ---------------------------------------------------------------------------
 
     def _follow(self, case: Case, policy: Policy) -> Case:
-        try:
-            tickets: Tickets = self._registry.tickets(case.provider)
-        except NotConfigured as error:
-            why = str(error)
-            return self._change(case.id, lambda c: course.troubled(c, why, self._clock(), lasts=True))
+        thread, by_hand, why = self._system(case)
         case = self._look(case)
-        if isinstance(tickets, HasThread):
+        if thread is not None:
             try:
-                case = self._correspond(case, tickets, policy)
-            except (Unreadable, NotSent, Unclear) as error:
-                why, lasts = redact(str(error), 300), isinstance(error, NotAllowed)
-                return self._change(case.id, lambda c: course.troubled(c, why, self._clock(), lasts=lasts))
+                case = self._correspond(case, thread, policy)
+            except ApplicationError:
+                raise
+            except Exception as error:
+                return self._troubled(case, error)
         else:
-            case = self._change(
-                case.id, lambda c: self._go_on(c, policy, can_comment=False).model_copy(update={"comments": ()})
-            )
+            case = self._change(case.id, lambda c: self._alone(c, policy, why))
         if case.state is CaseState.CLOSING and not case.comments:
-            case = self._close(case, tickets)
+            case = self._close(case, thread, by_hand)
         return case
+
+    def _system(self, case: Case) -> tuple[HasThread | None, bool, str]:
+        """The system that has its ticket, where it can be read and answered; whether people must close it there; and
+        why the configuration has it no more."""
+        try:
+            tickets = self._registry.tickets(case.provider)
+        except NotConfigured as error:
+            return None, True, str(error)
+        other = name_of(tickets)
+        if other != case.system:
+            return None, True, f"its ticket is in {case.system}, and {case.provider} has {other} now"
+        return (tickets, False, "") if isinstance(tickets, HasThread) else (None, not tickets.simulated, "")
+
+    def _alone(self, case: Case, policy: Policy, why: str) -> Case:
+        """Where nothing can be read or written there."""
+        now = self._clock()
+        case = course.troubled(case, why, now, lasts=True) if why else case
+        going = course.settle(case, now) if why else self._go_on(case, policy, can_comment=False)
+        return going.model_copy(update={"comments": ()})
+
+    def _troubled(self, case: Case, error: Exception) -> Case:
+        """What nobody has foreseen lasts, like a refusal: people hear of it at once."""
+        known = isinstance(error, (Unreadable, NotSent, Unclear))
+        why = redact(str(error) if known else f"{type(error).__name__}: {error}", 300)
+        lasts = not known or isinstance(error, NotAllowed)
+        return self._change(case.id, lambda c: course.troubled(c, why, self._clock(), lasts=lasts))
 
     def _go_on(self, case: Case, policy: Policy, *, can_comment: bool) -> Case:
         now = self._clock()
@@ -275,21 +297,16 @@ class CaseActivities:
             raise NotSent(error.message) from None
         return self._change(case.id, lambda c: course.commented(c, n, text, self._clock()))
 
-    def _close(self, case: Case, tickets: Tickets) -> Case:
+    def _close(self, case: Case, thread: HasThread | None, by_hand: bool) -> Case:
         """With the proof. A ticket that can't be closed is left to people; the case is over all the same."""
-        by_hand = not isinstance(tickets, HasThread) and not tickets.simulated
         why = ""
-        if isinstance(tickets, HasThread) and not case.over_there:
+        if thread is not None and not case.over_there:
             try:
-                tickets.close(reference(case), case.id)
-            except NotSent as error:
-                if not error.final:
-                    text = redact(str(error), 300)
-                    return self._change(case.id, lambda c: course.troubled(c, text, self._clock()))
+                thread.close(reference(case), case.id)
+            except Exception as error:
+                if not isinstance(error, NotSent) or not error.final:
+                    return self._troubled(case, error)
                 by_hand, why = True, redact(str(error), 300)
-            except (Unclear, Unreadable) as error:
-                text = redact(str(error), 300)
-                return self._change(case.id, lambda c: course.troubled(c, text, self._clock()))
 
         def close(case: Case) -> Case:
             if by_hand and case.ticket is not None:

@@ -33,6 +33,8 @@ from worker.vote_keys import public_keys
 
 CALL = timedelta(seconds=5)
 LATELY = timedelta(seconds=80)
+MOST_LACKS = 8
+"""Of one part, in its line."""
 SEE_PARTS = "correct the part's options, its credentials or its network"
 
 
@@ -124,7 +126,11 @@ def _rights(what: str, part: object, page: str) -> None:
     except Unreadable as error:
         raise _Bad(f"{what}: {error}", f"see how it signs in, in {page}") from error
     if lacks:
-        raise _Bad(f"{what} may not: {'; '.join(lacks)}", f"give it these rights, or correct its options (see {page})")
+        more = f"; and {len(lacks) - MOST_LACKS} more" if len(lacks) > MOST_LACKS else ""
+        raise _Bad(
+            f"{what} may not: {'; '.join(lacks[:MOST_LACKS])}{more}",
+            f"give it these rights, or correct its options (see {page})",
+        )
 
 
 async def _trust(settings: Settings) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, runtime_checkable
 
-from pydantic import JsonValue
+from pydantic import AwareDatetime, JsonValue
 
 from medevac.cases.letter import Share
 from medevac.faults.classes import Covers
@@ -66,7 +66,7 @@ class Said(Model):
     """One entry of a ticket's correspondence."""
 
     id: str
-    at: datetime
+    at: AwareDatetime
     author: str = ""
     text: str
     ours: bool

@@ -115,7 +115,7 @@ def hear(case: Case, replies: Iterable[Heard], now: datetime) -> Case:
                 **(
                     {}
                     if automatic
-                    else {"last_reply_at": reply.at, "chased": 0, "due_at": None, "gave_up_chasing": False}
+                    else {"last_reply_at": min(reply.at, now), "chased": 0, "due_at": None, "gave_up_chasing": False}
                 ),
             }
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,14 @@ class TestCommand(ThreadContract):
         with pytest.raises(NotAllowed):
             rig.tickets.find(KEY)
         assert rig.tickets.missing_rights() == []
+
+    def test_a_time_without_its_zone_is_refused_as_no_time(self, rig: CommandRig) -> None:
+        tickets, ref = self.ticket(rig)
+        rig.answer(ref.id, "Thanks")
+        file = rig.folder / f"{ref.id}.json"
+        file.write_text(re.sub(r'"at": "[^"]*"', '"at": "2026-03-01T12:00:00"', file.read_text()))
+        with pytest.raises(Unreadable, match=r"at: .*timezone"):
+            tickets.thread(ref, KEY)
 
     def test_a_program_that_is_not_there(self, tmp_path: Path) -> None:
         rig = CommandRig(tmp_path / "desk", command=["/nowhere/desk"])

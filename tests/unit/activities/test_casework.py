@@ -382,6 +382,38 @@ def test_rights_that_are_taken_away_meanwhile_are_told_at_once_and_once(at: Case
     assert at.case(incident).trouble_since is None
 
 
+def test_what_nobody_has_foreseen_of_a_desk_is_told_and_not_tried_for_ever(
+    at: CaseHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, incident = at.opened()
+
+    def odd(*_: object) -> None:
+        raise KeyError("created")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(at.desk.tickets, "thread", odd)
+        stepped = at.step(incident)
+        assert [saying.text for saying in stepped.sayings if saying.page and "KeyError" in saying.text]
+        assert not at.step(incident).sayings
+    assert at.step(incident).state is CaseState.WAITING
+    assert at.case(incident).trouble_since is None
+
+
+def test_another_ticket_system_is_never_told_of_a_ticket_that_it_does_not_have(at: CaseHouse) -> None:
+    node, incident = at.opened()
+    at.cases.change(at.case(incident).id, lambda one: one.commenting("Rack 4."), at.now())
+    at.desk.tickets.name = "another"
+    (saying,) = (saying for saying in at.step(incident).sayings if saying.page)
+    assert "is in desk" in saying.text
+    assert "another" in saying.text
+    at.moves(node, incident, 2, state=State.ENDED, end=End.RETURNED)
+    stepped = at.step(incident)
+    assert stepped.state is CaseState.CLOSED
+    assert any("close T-1 by hand" in saying.text for saying in stepped.sayings)
+    assert not at.desk.comments("T-1")
+    assert at.desk.closed("T-1") is False
+
+
 def test_a_case_that_the_ledger_has_lost_ends_with_a_page(at: CaseHouse) -> None:
     _, incident = at.opened()
     case = at.case(incident)

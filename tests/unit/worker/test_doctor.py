@@ -33,12 +33,13 @@ async def test_all_that_is_wrong_with_parts_is_said_and_no_secret(
 
     one, other = registry.providers()[:2]
     monkeypatch.setattr(one, "missing_rights", denied, raising=False)
-    monkeypatch.setattr(other, "missing_rights", lambda: ["RebootInstances"], raising=False)
+    monkeypatch.setattr(other, "missing_rights", lambda: ["RebootInstances", *("y" * 100)], raising=False)
     findings = {finding.what: finding for finding in await doctor.examine(examined)}
     parts = findings["parts"]
     assert not parts.ok
     assert f"provider {one.name}: HTTP 401" in parts.text
     assert f"provider {other.name} may not: RebootInstances" in parts.text
+    assert "; and 93 more" in parts.text
     assert "docs/providers.md" in parts.fix
     assert "hunter2" not in str(findings)
 
