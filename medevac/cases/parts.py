@@ -72,7 +72,7 @@ def gone(was: Sequence[Part], now: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def changes(was: Sequence[Part], now: Sequence[Part]) -> tuple[str, ...]:
-    """Old and new of each GPU that was exchanged, in words."""
+    """Old and new of each GPU that was exchanged, and what was at fault and is still there, in words."""
     left = gone(was, now)
     came = [part for part in now if part.kind == GPU and not part.among(was)]
     said = []
@@ -80,6 +80,7 @@ def changes(was: Sequence[Part], now: Sequence[Part]) -> tuple[str, ...]:
         there = [one for one in came if one.place and one.place == part.place]
         new = there or (came if len(came) == len(left) == 1 else [])
         said.append(f"{part} is now {new[0]}" if new else f"{part} is gone")
+    said += [f"{part}, which was at fault, is still there" for part in was if part.faulty and part.among(now)]
     return tuple(said)
 
 

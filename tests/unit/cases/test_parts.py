@@ -36,6 +36,7 @@ def test_a_gpu_that_no_check_shows_is_known_by_its_event() -> None:
         ([gpu(A)], [gpu(B), gpu(C)], (f"GPU {A} is gone",)),  # only one of several was known before
         ([gpu("1")], [], ()),  # nothing is known of it now
         ([gpu("1")], [gpu("1", A)], ()),
+        ([gpu("1"), gpu("2", faulty=True)], [gpu("1"), gpu("2")], ("GPU 2, which was at fault, is still there",)),
     ],
 )  # fmt: skip
 def test_what_has_changed(was: list[Part], now: list[Part], said: tuple[str, ...]) -> None:
