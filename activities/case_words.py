@@ -10,6 +10,7 @@ from activities.ports import Said, TicketRef, Unreadable
 from medevac.approvals.approval import ApprovalRequest, Waiter
 from medevac.cases import machines, replies
 from medevac.cases.case import Case, Heard, Subject
+from medevac.incident import End
 from medevac.model import digest
 from medevac.policy.policy import Policy
 
@@ -21,9 +22,12 @@ MOST_ASKED = 2_000
 """Of a letter, in the question about it."""
 
 
-def left(subject: Subject, seen: machines.Seen | None) -> bool:
-    """Whether the machine that it was about is no longer there."""
-    return seen is None or seen.now is None or bool(subject.was.other_machine(seen.now))
+def left(subject: Subject, seen: machines.Seen) -> bool:
+    """Whether the machine that it was about is no longer there. Of one that was returned, and whose node is gone since,
+    nobody knows."""
+    if seen.now is None:
+        return seen.end is not End.RETURNED
+    return bool(subject.was.other_machine(seen.now))
 
 
 def heard_of(said: Said, ours: str) -> Heard:

@@ -73,10 +73,13 @@ class CaseFacts:
     def node(self, cluster: str, node: str) -> Node | None:
         """None where it is gone or can't be read."""
         try:
-            read = self._registry.cluster(cluster).node
-            return self._bounded.call(READ_S, read, node) if self._bounded else read(node)
+            return self._read(cluster, node)
         except (Unreadable, NotConfigured):
             return None
+
+    def _read(self, cluster: str, node: str) -> Node | None:
+        read = self._registry.cluster(cluster).node
+        return self._bounded.call(READ_S, read, node) if self._bounded else read(node)
 
     def known(self, node: Node) -> Known:
         """The inventory's serial is in it: every node that the registry's clusters give is joined with it."""
@@ -84,11 +87,16 @@ class CaseFacts:
         return Known(machine_id=machine.id, serial=machine.serial or None, boot_id=machine.boot_id)
 
     def seen(self, subject: Subject) -> machines.Seen | None:
-        """The incident's machine as it is now; None where the ledger doesn't know the incident."""
+        """The incident's machine as it is now; None where it can't be read, or the ledger doesn't know the incident."""
         view = self.view(subject.incident)
         if view is None:
             return None
-        node = self.node(view.cluster, view.node)
+        try:
+            node = self._read(view.cluster, view.node)
+        except Unreadable:
+            return None
+        except NotConfigured:  # its cluster is nobody's any more
+            node = None
         now = self.known(node) if node else None
         there = self._parts(node, now, self._ledger.lines(subject.incident)) if now and view.end else ()
         return machines.Seen(incident_state=view.state, end=view.end, now=now, parts=there)

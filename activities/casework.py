@@ -229,14 +229,14 @@ class CaseActivities:
         was = {subject.incident: subject.proof for subject in before.subjects}
         now = self._clock()
         for n, subject in enumerate(after.subjects, 1):
-            if not subject.proof or was.get(subject.incident):
-                continue
             there = seen.get(subject.incident)
-            if there and (text := machines.changed(subject, there)):
+            if there is None or not subject.proof or was.get(subject.incident):
+                continue
+            if text := machines.changed(subject, there):
                 self._facts.write(subject.incident, n, f"{text} ({after.id})", now)
                 self._facts.write(after.id, n, f"{subject.node}: {text}", now)
             were = subject.parts or known(subject.was.serial or "", ())
-            parts = sent_back(were, there.parts if there else (), machine_left=left(subject, there))
+            parts = sent_back(were, there.parts, machine_left=left(subject, there))
             why = f"{subject.fault or 'a fault'}, {after.id}"
             self._cases.remember(
                 BadPart(

@@ -209,7 +209,7 @@ class MailTickets:
                 )
             else:
                 imap = imaplib.IMAP4(server.host, server.port or 143, timeout=timeout)
-        except ssl.SSLError as error:
+        except ssl.SSLCertVerificationError as error:
             raise NotAllowed(f"{self.name}: {server.host} isn't trusted: {short(error)}") from None
         except (OSError, imaplib.IMAP4.error) as error:
             raise Unreadable(f"{self.name}: {server.host}: {short(error)}") from None

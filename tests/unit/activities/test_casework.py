@@ -17,6 +17,7 @@ from activities.storage.machine_tables import cases
 from medevac.cases.case import CaseState
 from medevac.cases.replies import Proposal
 from medevac.incident import End, Outcome, State, StepKey, StepResult
+from simulation.hazards import Manner, Read
 from tests.contracts.rigs import Trouble
 from tests.unit.activities.casehouse import PROVIDER, CaseHouse
 from tests.unit.activities.house import run
@@ -300,6 +301,17 @@ def test_a_gpu_that_was_exchanged_is_recorded_with_both_names_and_known_again(at
         GPUS[1], "1002",
     }  # fmt: skip
     assert GPUS[2] in case.why
+
+
+def test_a_machine_that_cannot_be_read_when_it_is_back_is_compared_once_it_can(
+    at: CaseHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, incident = at.opened()
+    at.moves(node, incident, 2, state=State.ENDED, end=End.RETURNED)
+    at.world.script(Read.NODE, Manner.UNREADABLE)
+    assert at.step(incident).state is CaseState.WAITING
+    assert at.step(incident).state is CaseState.CLOSED
+    assert at.cases.known_bad([node.machine.serial or ""]) == [], "it never left"
 
 
 def test_what_has_left_is_remembered_though_the_worker_dies_before_the_case_says_so(
