@@ -54,9 +54,9 @@ def known(
     found = [
         gpu.model_copy(update={"faulty": bool(gpu.place in places or set(gpu.names) & set(named))}) for gpu in found
     ]
-    if not any(gpu.faulty for gpu in found):
-        # A GPU that fell off the bus is in no list of a check.
-        found += [Part(kind=GPU, names=(name,), faulty=True) for name in named]
+    listed_names = {name for gpu in found for name in gpu.names}
+    # A GPU that fell off the bus is in no list of a check.
+    found += [Part(kind=GPU, names=(name,), faulty=True) for name in named if name not in listed_names]
     return (*((Part(kind=MACHINE, names=(serial,)),) if serial else ()), *found)
 
 

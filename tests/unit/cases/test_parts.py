@@ -23,6 +23,8 @@ def test_the_part_at_fault_is_the_one_that_the_event_names() -> None:
 
 def test_a_gpu_that_no_check_shows_is_known_by_its_event() -> None:
     assert known("", [gpu(A)], (), [f"gpu-uuid:{B}"])[1] == gpu(B, faulty=True)
+    two = known("", [gpu(A)], (), [f"gpu-uuid:{A}", f"gpu-uuid:{B}"])
+    assert [str(part) for part in two if part.faulty] == [f"GPU {A}", f"GPU {B}"], "one of two fell off the bus"
     assert known("", (), ("1", "2"), ["gpu-serial:2"]) == (gpu("1"), gpu("2", faulty=True))
     assert names_in([f"gpu-uuid:{A}", "gpu:3", "gpu-serial:7", "ib:mlx5_0"]) == (A, "7")
 
