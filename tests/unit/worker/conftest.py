@@ -44,6 +44,8 @@ from worker.stores import Stores, open_stores
 from worker.threads import Threads
 
 CLUSTERS = ("sim-a", "sim-b")
+BEGAN = datetime.now(UTC)
+"""Once for all, as the tests' own clocks are: a long run must not move one against the other."""
 SIGNING = b"a signing secret of enough length"
 
 
@@ -242,14 +244,13 @@ def signed(body: bytes, *, at: float | None = None, key: bytes = SIGNING) -> dic
 
 
 def view_of(node: Node, **changed: object) -> IncidentView:
-    now = datetime.now(UTC)
     view = IncidentView(
         id="inc-1",
         workflow_id=f"node/{node.cluster}/{node.name}",
         cluster=node.cluster,
         node=node.name,
         state=State.EVACUATING,
-        opened_at=now - timedelta(minutes=5),
-        updated_at=now - timedelta(minutes=5),
+        opened_at=BEGAN - timedelta(minutes=5),
+        updated_at=BEGAN - timedelta(minutes=5),
     )
     return view.model_copy(update=changed)
