@@ -40,7 +40,8 @@ async def up(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]
         "codes: [xid/119]}, do: repair, ladder: rebooted, drain: soon",
     )
     text = text.replace("soon: 20s", "soon: 15m").replace("fleet_percent: 5", "fleet_percent: 5\n  grant_pace_s: 0.2")
-    policy.write_text(text.replace("count: 50,", f"count: {2 * INCIDENTS + 20},"))
+    text = text.replace("count: 50,", f"count: {2 * INCIDENTS + 20},")
+    policy.write_text(text.replace("marks: {count: 200,", f"marks: {{count: {INCIDENTS + CYCLES + 200},"))
     layout = Layout(
         nodes=16 * (INCIDENTS + CYCLES),
         serve_share=0.0,
