@@ -29,12 +29,17 @@ class Fences:
         self._known: list[Fence] = []
 
     def freeze(self, scope: str, by: str, reason: str, marks: bool = False, at: datetime | None = None) -> Fence:
-        """One person may always stop. `marks` stops marking too. A scope that is frozen already stays so."""
+        """One person may always stop. `marks` stops marking too.
+
+        Where others froze the scope already, or want to thaw it, this is a freeze of its own: no word to go on that was
+        given before it lifts it.
+        """
         check_scope(scope)
         at = at or datetime.now(UTC)
         with self._db.transaction() as connection:
             for fence in read_active(connection):
-                if fence.scope == scope and fence.marks >= marks:
+                same = (fence.scope, fence.by, fence.reason) == (scope, by, reason)
+                if same and fence.marks >= marks and not fence.thaw_votes:
                     return fence
             row = {"scope": scope, "by": by, "reason": reason, "marks": marks, "at": at, "thaw_votes": []}
             epoch = connection.execute(sa.insert(fences).values(**row).returning(fences.c.id)).scalar_one()
@@ -45,23 +50,27 @@ class Fences:
         """One person's word to go on; it takes `thaw_people` distinct ones, of whom the freezer may be one."""
         check_scope(scope)
         at = at or datetime.now(UTC)
-        votes: tuple[str, ...] = ()
+        votes: list[tuple[str, ...]] = []
         with self._db.transaction() as connection:
             rows = connection.execute(
                 sa.select(fences).where(fences.c.scope == scope, fences.c.thawed_at.is_(None)).with_for_update()
             ).all()
             for row in rows:
-                votes = tuple(dict.fromkeys([*row.thaw_votes, by]))
-                thawed_at = at if len(votes) >= self._thaw_people else None
+                votes.append(tuple(dict.fromkeys([*row.thaw_votes, by])))
+                thawed_at = at if len(votes[-1]) >= self._thaw_people else None
                 connection.execute(
-                    sa.update(fences).where(fences.c.id == row.id).values(thaw_votes=list(votes), thawed_at=thawed_at)
+                    sa.update(fences)
+                    .where(fences.c.id == row.id)
+                    .values(thaw_votes=list(votes[-1]), thawed_at=thawed_at)
                 )
         self._forget()
+        # Of several freezes the one that most is missing for.
+        least = min(votes, key=len, default=())
         return Thaw(
             scope=scope,
             found=bool(rows),
-            thawed=bool(rows) and len(votes) >= self._thaw_people,
-            by=votes,
+            thawed=bool(rows) and len(least) >= self._thaw_people,
+            by=least,
             need=self._thaw_people,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from activities.registry import NotConfigured
 from activities.storage.campaigns import CampaignRow, Known
@@ -32,7 +32,7 @@ class Wish(Model):
 
     id: CampaignId
     act: Act
-    reason: str = Field(min_length=3, max_length=500)
+    reason: Annotated[str, StringConstraints(strip_whitespace=True, min_length=3, max_length=500)]
     selector: Selector
     image: str | None = Field(default=None, max_length=500)
     drain: Drain = Drain.CHECKPOINT

@@ -13,7 +13,7 @@ from activities.storage.policies import NoPolicy
 from medevac.fleet.fence import Fence, check_scope
 from medevac.model import Model
 from worker.gateway.errors import Problem
-from worker.gateway.incidents import Answer
+from worker.gateway.incidents import Answer, Why
 from worker.gateway.people import Right
 from worker.gateway.services import Served, Services, SignedIn
 from worker.intake.inventory import Found
@@ -31,7 +31,7 @@ Scope = Annotated[str, Field(max_length=300), AfterValidator(_known)]
 
 class Freeze(Model):
     scope: Scope
-    reason: str = Field(min_length=1, max_length=500)
+    reason: Why
     marks: bool = False
     """True freezes protective marks as well."""
 

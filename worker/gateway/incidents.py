@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from medevac.incident import Hold, IncidentView, Line
 from medevac.model import Model
@@ -23,6 +23,9 @@ router = APIRouter(prefix="/v1/incidents", tags=["incidents"])
 Key = Annotated[str | None, Header(alias="Idempotency-Key", max_length=100)]
 """Two requests with one key are one order: repeat a request that got no answer with the key it had."""
 
+Why = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
+"""A reason that is needed: the others, and the next shift, go by it."""
+
 LONGEST_HOLD = timedelta(days=7)
 
 
@@ -32,7 +35,7 @@ class Incident(Model):
 
 
 class HoldOrder(Model):
-    reason: str = Field(min_length=1, max_length=500)
+    reason: Why
     for_s: float = Field(default=3_600, gt=0, le=LONGEST_HOLD.total_seconds())
 
 

@@ -14,7 +14,7 @@ from medevac.model import Model
 from medevac.policy.silences import LONGEST, Holds, Matcher, Silence
 from worker.engine import NotRunning, Unavailable
 from worker.gateway.errors import Problem
-from worker.gateway.incidents import Answer
+from worker.gateway.incidents import Answer, Why
 from worker.gateway.people import Right
 from worker.gateway.services import Served, Services, SignedIn
 
@@ -25,7 +25,7 @@ MOST_WOKEN = 1_000
 
 class Wish(Model):
     matcher: Matcher
-    reason: str = Field(min_length=1, max_length=500)
+    reason: Why
     for_s: float = Field(ge=1, le=LONGEST.total_seconds())
     holds: tuple[Holds, ...] = Field(min_length=1, max_length=len(Holds))
 

@@ -130,11 +130,24 @@ def test_thawing_takes_two_people(db: Database) -> None:
     assert str(fences.thaw("all", "bob", T0)) == "all isn't frozen"
 
 
-def test_a_freeze_again_is_the_same_and_one_with_marks_is_stronger(db: Database) -> None:
+def test_no_word_to_go_on_lifts_a_freeze_that_came_after_it(db: Database) -> None:
     fences = Fences(db)
     first = fences.freeze("all", "ann", "why", at=T0)
-    assert fences.freeze("all", "bob", "me too", at=T0) == first
-    stronger = fences.freeze("all", "bob", "marks too", marks=True, at=T0)
+    assert fences.freeze("all", "ann", "why", at=T0) == first
+    fences.thaw("all", "ann", T0)
+    again = fences.freeze("all", "ann", "why", at=T0)
+    fences.freeze("all", "cid", "smoke", at=T0)
+    assert str(fences.thaw("all", "bob", T0)) == "all stays frozen: 1 of 2 people want to thaw it (bob)"
+    assert [(one.by, one.thaw_votes) for one in fences.active()] == [("ann", ("bob",)), ("cid", ("bob",))]
+    assert fences.blocking("c", "n") == again.model_copy(update={"thaw_votes": ("bob",)})
+    assert fences.thaw("all", "ann", T0).thawed
+    assert fences.active() == []
+
+
+def test_a_freeze_with_marks_is_stronger(db: Database) -> None:
+    fences = Fences(db)
+    first = fences.freeze("all", "ann", "why", at=T0)
+    stronger = fences.freeze("all", "ann", "why", marks=True, at=T0)
     assert stronger.epoch > first.epoch
     assert fences.blocking("c", "n", edge="mark") == stronger
 

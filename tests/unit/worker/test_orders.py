@@ -189,8 +189,8 @@ async def test_one_person_freezes_and_two_thaw(client: httpx.AsyncClient, stores
 
 
 async def test_an_empty_or_unknown_scope_is_an_error_never_all(client: httpx.AsyncClient, stores: Stores) -> None:
-    for scope in ("", "cluster/", "everything", "pool/sim-a"):
-        answer = await client.post("/v1/fences/freeze", json={"scope": scope, "reason": "x"}, headers=VERA)
+    for scope, reason in (("", "x"), ("cluster/", "x"), ("everything", "x"), ("pool/sim-a", "x"), ("all", " ")):
+        answer = await client.post("/v1/fences/freeze", json={"scope": scope, "reason": reason}, headers=VERA)
         assert answer.status_code == 422, scope
     assert list(stores.fences.active()) == []
 

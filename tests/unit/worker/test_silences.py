@@ -45,7 +45,7 @@ async def test_one_is_made_listed_and_ended(client: httpx.AsyncClient, stores: S
 
 @pytest.mark.parametrize(
     "changed",
-    [{"matcher": {}}, {"matcher": {"node": None}}, {"for_s": 8 * 86_400}, {"for_s": 0}, {"reason": ""}, {"holds": []},
+    [{"matcher": {}}, {"matcher": {"node": None}}, {"for_s": 8 * 86_400}, {"for_s": 0}, {"reason": " "}, {"holds": []},
      {"holds": ["everything"]}, {"matcher": {"nodes": "x"}}],
 )  # fmt: skip
 async def test_what_is_too_much_is_refused(client: httpx.AsyncClient, stores: Stores, changed: dict[str, Any]) -> None:
