@@ -93,8 +93,9 @@ class CampaignActivities:
             taken_back += [one.key for one in nodes if one.state is NodeState.DONE]
         nodes = self._campaigns.nodes(row.id) if ended or checked or taken_back else nodes
         next_step = step(
-            spec.care, row.at_once, row.state, row.passed, nodes, seen.beside, now, holds=spec.act is Act.DRAIN
-        )
+            spec.care, row.at_once, row.state, row.passed, nodes, seen.beside, now, holds=spec.act is Act.DRAIN,
+            known=row.known,
+        )  # fmt: skip
         if next_step.send:
             changes = {key: {"state": NodeState.SENT, "sent_at": now} for key in next_step.send}
             self._campaigns.change(row.id, changes)

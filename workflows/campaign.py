@@ -6,13 +6,14 @@ import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities import signatures as sig
+    from medevac.approvals.approval import ApprovalRequest
     from medevac.campaigns.progress import CampaignState
     from medevac.incident import Outcome, StepKey, StepResult
-    from workflows.messages import ANSWER_SLACK_S, CAMPAIGN, CampaignInput, Decided
+    from workflows.messages import ANSWER_SLACK_S, CAMPAIGN, CampaignInput, Decided, approval_workflow_id
 
 STEPS_IN_A_RUN = 1_000
 LAST_WORD_S = 30.0
@@ -81,12 +82,23 @@ class CampaignWorkflow:
             self.decision = Decided.model_validate({"result": asked.proof["result"]})
         try:
             await workflow.wait_condition(
-                lambda: self.decision is not None, timeout=timedelta(seconds=question.need.expires_s + ANSWER_SLACK_S)
+                lambda: self.decision is not None or self.woken,
+                timeout=timedelta(seconds=question.need.expires_s + ANSWER_SLACK_S),
             )
         except TimeoutError:
             return False, "nobody answered in time, which is a no"
-        decided = self.decision
-        return decided.result.answers(question.waiter, "list") if decided else (False, "nobody answered")
+        if self.decision is None:
+            # Nobody wakes one that waits for its yes but people who have stopped it.
+            return False, await self._withdraw(question)
+        return self.decision.result.answers(question.waiter, "list")
+
+    async def _withdraw(self, question: ApprovalRequest) -> str:
+        handle = workflow.get_external_workflow_handle(approval_workflow_id(question.id))
+        try:
+            await handle.signal("leave", question.waiter.incident)
+        except ApplicationError as error:
+            workflow.logger.info("%s needs no word any more: %s", question.id, error)
+        return "it was stopped before people agreed to it"
 
     async def _step(self, decided: bool | None = None, reason: str = "") -> float:
         self.n += 1

@@ -15,6 +15,7 @@ from sqlalchemy.engine import Row
 from activities.storage.database import Database
 from activities.storage.order_tables import campaign_nodes as n
 from activities.storage.order_tables import campaigns as t
+from medevac.campaigns.halting import Evidence
 from medevac.campaigns.listing import CampaignPlan
 from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState
 from medevac.fleet.order import Order
@@ -40,6 +41,8 @@ class CampaignRow(Model):
     began_at: datetime | None = None
     ended_at: datetime | None = None
     plan: CampaignPlan
+    known: Evidence | None = None
+    """What had been seen when people let it go on after a halt."""
 
 
 class Campaigns:
@@ -75,7 +78,7 @@ class Campaigns:
         try:
             with self._db.transaction() as connection:
                 connection.execute(
-                    sa.insert(t).values(**row.model_dump(exclude={"plan"}), plan=plan.model_dump(mode="json"))
+                    sa.insert(t).values(**row.model_dump(exclude={"plan", "known"}), plan=plan.model_dump(mode="json"))
                 )
                 connection.execute(sa.insert(n), members)
         except sa.exc.IntegrityError as error:
@@ -103,12 +106,14 @@ class Campaigns:
 
     def move(
         self, id: str, state: CampaignState, why: str, at: datetime, *, passed: int | None = None,
-        only_from: Sequence[CampaignState] = (),
+        known: Evidence | None = None, only_from: Sequence[CampaignState] = (),
     ) -> bool:  # fmt: skip
         """False where it isn't in one of `only_from`; an ended one is never moved."""
         values: dict[str, Any] = {"state": state, "why": why, "updated_at": at}
         if passed is not None:
             values["passed"] = passed
+        if known is not None:
+            values["known"] = known.model_dump(mode="json")
         if state is CampaignState.ENDED:
             values["ended_at"] = at
         allowed = [one for one in only_from or CampaignState if one is not CampaignState.ENDED]
@@ -137,7 +142,7 @@ class Campaigns:
             row = connection.execute(query).one_or_none()
         if row is None:
             return f"{node} is not on the list of campaign {order.campaign}"
-        if row.state in (CampaignState.ASKED, CampaignState.HALTED, CampaignState.ENDED):
+        if not (CampaignState(row.state).begins or row.state == CampaignState.PAUSED):
             return f"campaign {order.campaign} is {row.state}: {row.why}"
         return "" if row.node_state == NodeState.SENT else f"campaign {order.campaign} has taken {node} back"
 

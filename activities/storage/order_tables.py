@@ -22,6 +22,7 @@ campaigns = sa.Table(
     sa.Column("began_at", Moment),
     sa.Column("ended_at", Moment),
     sa.Column("plan", Json, nullable=False),
+    sa.Column("known", Json),
     sa.Index(None, "state", "at"),
 )
 

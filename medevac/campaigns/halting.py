@@ -41,6 +41,11 @@ class Evidence(Model):
     out_percent: float = 0.0
     """Of the worst pool concerned: out of service by anything but the campaign."""
 
+    def since(self, before: Evidence) -> Evidence:
+        """Without what was seen of the campaign's own nodes until `before`."""
+        own = ("acted", "failed", "faulted", "jobs_hurt", "exposure_node_s")
+        return self.model_copy(update={name: getattr(self, name) - getattr(before, name) for name in own})
+
 
 def why_halt(care: Care, seen: Evidence, *, staged: bool) -> str:
     """Empty while it may go on."""

@@ -48,12 +48,14 @@ class CampaignState(StrEnum):
 
 POSSIBLE_IN: Mapping[str, tuple[CampaignState, ...]] = {
     "pause": (CampaignState.RUNNING, CampaignState.SOAKING),
-    "halt": (CampaignState.RUNNING, CampaignState.SOAKING, CampaignState.PAUSED),
+    "halt": (CampaignState.ASKED, CampaignState.RUNNING, CampaignState.SOAKING, CampaignState.PAUSED),
     "resume": (CampaignState.PAUSED, CampaignState.HALTED),
     "widen": (CampaignState.SOAKING,),
-    "end": (CampaignState.RUNNING, CampaignState.SOAKING, CampaignState.PAUSED, CampaignState.HALTED),
-}
-"""A person's order → the states in which it can be given."""
+    "end": (
+        CampaignState.ASKED, CampaignState.RUNNING, CampaignState.SOAKING, CampaignState.PAUSED, CampaignState.HALTED,
+    ),
+}  # fmt: skip
+"""A person's order → the states in which it can be given. One that was never agreed to is over with either stop."""
 
 
 def ordered(to: CampaignState, who: str, reason: str) -> str:
@@ -171,18 +173,20 @@ def step(
     now: datetime,
     *,
     holds: bool = False,
+    known: Evidence | None = None,
 ) -> Step:
     """`nodes` in the plan's order. A paused or halted campaign begins nothing; only a person lets it go on.
 
-    `holds`: what was done lasts until a person ends the campaign, so that it never ends by itself.
+    `holds`: what was done lasts until a person ends the campaign, so that it never ends by itself. `known`: what had
+    been seen when people let it go on after a halt; only what came since then halts it again.
     """
     if not state.begins:
         return Step(state=state, passed=passed, why="")
     staged = passed < len(care.stages)
     seen = tally(care, nodes, now)
-    if halted := why_halt(care, evidence(seen, beside), staged=staged):
+    if halted := why_halt(care, evidence(seen, beside).since(known or Evidence()), staged=staged):
         return Step(state=CampaignState.HALTED, passed=passed, why=halted)
-    cap = max(1, math.floor(len(nodes) * care.stages[passed] / 100)) if staged else len(nodes)
+    cap = _cap(care, passed, len(nodes))
     if seen.sent == 0 and (seen.begun >= cap or not seen.waiting):
         left_s = care.soak - (now - seen.last).total_seconds() if seen.last else 0.0
         if left_s > 0:
@@ -194,9 +198,21 @@ def step(
         if not seen.waiting:
             why = f"{seen.done} done, {seen.failed} failed, {seen.skipped} skipped"
             return Step(state=CampaignState.ENDED, passed=len(care.stages), why=why)
-        return step(care, at_once, state, passed + 1, nodes, beside, now, holds=holds)
+        return step(care, at_once, state, passed + 1, nodes, beside, now, holds=holds, known=known)
     room = max(0, min(at_once - seen.sent, cap - seen.begun))
     send = tuple(islice((one.key for one in nodes if one.state is NodeState.WAITING), room))
     stage = f"stage {passed + 1} of {len(care.stages)}" if staged else "the stages are behind"
     why = f"{stage}: {seen.done} done, {seen.sent + len(send)} in hand, {seen.waiting - len(send)} to come"
     return Step(state=CampaignState.RUNNING, passed=passed, why=why, send=send, look_again_s=care.look)
+
+
+def widened(care: Care, passed: int, nodes: Sequence[NodeProgress], now: datetime) -> int:
+    """Stages that are behind once a person takes the present one as watched: the next one that takes more nodes."""
+    begun = tally(care, nodes, now).begun
+    later = range(passed + 1, len(care.stages))
+    return next((n for n in later if _cap(care, n, len(nodes)) > begun), max(passed + 1, len(care.stages)))
+
+
+def _cap(care: Care, passed: int, count: int) -> int:
+    """Nodes that may have been acted on when so many stages are behind."""
+    return max(1, math.floor(count * care.stages[passed] / 100)) if passed < len(care.stages) else count

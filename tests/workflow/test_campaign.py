@@ -13,10 +13,12 @@ from temporalio.client import Client, WorkflowHandle
 from activities import signatures as sig
 from medevac.approvals.approval import ApprovalRequest, ApprovalResult, ApprovalState, Waiter
 from medevac.campaigns.progress import CampaignState
+from medevac.incident import StepKey
 from medevac.policy.plan import ApprovalNeed
 from tests.workflow.scripted import Script
+from workflows.approval import ApprovalInput, ApprovalWorkflow
 from workflows.campaign import CampaignWorkflow
-from workflows.messages import CampaignInput, Decided, campaign_workflow_id
+from workflows.messages import CampaignInput, Decided, approval_workflow_id, campaign_workflow_id
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -88,6 +90,25 @@ async def test_a_yes_begins_it_and_it_steps_to_its_end(client: Client, script: S
     assert (asked[0].decided, "ada and grace" in asked[0].reason) == (True, True)
     assert [request.n for request in asked] == list(range(1, len(asked) + 1))
     assert "is ended" in script.asked(sig.NOTIFY)[-1].text
+
+
+async def test_stopped_before_its_yes_nobody_is_asked_any_more(client: Client, script: Script) -> None:
+    script.on(sig.CAMPAIGN_STEP, lambda _: sig.CampaignStepped(state=S.ENDED, why="ended by kim", look_again_s=60))
+    handle, campaign = await start(client)
+    asks: WorkflowHandle[Any, Any] = await client.start_workflow(
+        ApprovalWorkflow.run,
+        ApprovalInput(id=f"campaign-{campaign}", timing=sig.TEST),
+        id=approval_workflow_id(f"campaign-{campaign}"),
+        task_queue=sig.Queue.MAIN.value,
+        start_signal="join",
+        start_signal_args=[sig.AskRequest(
+            key=StepKey(incident=campaign, step="ask"), request=question(campaign), timing=sig.TEST
+        )],
+    )  # fmt: skip
+    await script.begun["ask"].wait()
+    await handle.signal(CampaignWorkflow.wake)
+    assert await handle.result() == "ended"
+    assert await asks.result() == "withdrawn"
 
 
 async def test_a_no_or_a_yes_to_another_list_ends_it(client: Client, script: Script) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import Field, StringConstraints
@@ -10,12 +10,22 @@ from pydantic import Field, StringConstraints
 from activities.registry import NotConfigured
 from activities.storage.campaigns import CampaignRow, Known
 from medevac.campaigns.listing import CampaignPlan, Nothing
-from medevac.campaigns.progress import POSSIBLE_IN, CampaignState, NodeProgress, ordered
+from medevac.campaigns.progress import (
+    POSSIBLE_IN,
+    Beside,
+    CampaignState,
+    NodeProgress,
+    evidence,
+    ordered,
+    stopped_itself,
+    tally,
+    widened,
+)
 from medevac.campaigns.spec import Act, CampaignId, Care, Selector, Spec
 from medevac.model import Model
 from medevac.policy.plan import Drain
 from worker import campaign_desk
-from worker.engine import NotRunning
+from worker.engine import NotRunning, Unavailable
 from worker.gateway.errors import Problem
 from worker.gateway.incidents import Answer, Reason
 from worker.gateway.people import Principal, Right
@@ -75,7 +85,10 @@ async def start(wish: Start, served: Served, person: SignedIn) -> Answer:
     try:
         await served.threads.run(served.stores.campaigns.put, found, question.id, served.now())
     except Known as error:
-        raise Problem(409, str(error)) from None
+        row = await _row(served, wish.id)
+        # The same again, by the same person, after an answer that was lost.
+        if (row.state, row.plan_hash, row.requested_by) != (S.ASKED, found.hash, person.id):
+            raise Problem(409, str(error)) from None
     await served.engine.start_campaign(wish.id, question)
     return Answer(answer=f"campaign {wish.id} waits for people's yes: {question.id}, {len(found.members)} nodes")
 
@@ -103,7 +116,7 @@ async def pause(campaign: str, order: Reason, served: Served, person: SignedIn) 
 @router.post("/{campaign}/halt", summary="Stop: orders that have not begun are taken back, nothing more is destroyed")
 async def halt(campaign: str, order: Reason, served: Served, person: SignedIn) -> Answer:
     person.require(Right.STOP)
-    return await _move(served, person, campaign, S.HALTED, order.reason, POSSIBLE_IN["halt"])
+    return await _stop(served, person, campaign, S.HALTED, order.reason, POSSIBLE_IN["halt"])
 
 
 @router.post("/{campaign}/resume", summary="Go on after a pause or a halt")
@@ -111,20 +124,29 @@ async def resume(campaign: str, order: Reason, served: Served, person: SignedIn)
     row = await _row(served, campaign)
     # What stopped by itself stopped for a reason: going on takes those who may approve.
     person.require(Right.WIDEN if row.state is S.HALTED else Right.OPERATE)
-    return await _move(served, person, campaign, S.RUNNING, order.reason, POSSIBLE_IN["resume"])
+    known = None
+    if stopped_itself(row.state, row.why):
+        # Else the very thing that they have weighed would halt it again.
+        nodes = await served.threads.run(served.stores.campaigns.nodes, campaign)
+        known = evidence(tally(row.plan.spec.care, nodes, served.now()), Beside())
+    # From the state that the right was asked for.
+    only_from = tuple(state for state in POSSIBLE_IN["resume"] if state is row.state)
+    return await _move(served, person, campaign, S.RUNNING, order.reason, only_from, known=known)
 
 
 @router.post("/{campaign}/widen", summary="Take the present stage as watched long enough")
 async def widen(campaign: str, order: Reason, served: Served, person: SignedIn) -> Answer:
     person.require(Right.WIDEN)
     row = await _row(served, campaign)
-    return await _move(served, person, campaign, S.RUNNING, order.reason, POSSIBLE_IN["widen"], passed=row.passed + 1)
+    nodes = await served.threads.run(served.stores.campaigns.nodes, campaign)
+    passed = widened(row.plan.spec.care, row.passed, nodes, served.now())
+    return await _move(served, person, campaign, S.RUNNING, order.reason, POSSIBLE_IN["widen"], passed=passed)
 
 
 @router.post("/{campaign}/end", summary="End it for good; nodes that were drained are checked and returned")
 async def end(campaign: str, order: Reason, served: Served, person: SignedIn) -> Answer:
     person.require(Right.OPERATE)
-    return await _move(served, person, campaign, S.ENDING, order.reason, POSSIBLE_IN["end"])
+    return await _stop(served, person, campaign, S.ENDING, order.reason, POSSIBLE_IN["end"])
 
 
 async def _planned(wish: Wish, served: Services, person: Principal) -> CampaignPlan:
@@ -144,6 +166,22 @@ async def _row(served: Services, campaign: str) -> CampaignRow:
     return row
 
 
+async def _stop(
+    served: Services,
+    person: Principal,
+    campaign: str,
+    to: CampaignState,
+    reason: str,
+    only_from: tuple[CampaignState, ...],
+) -> Answer:
+    """One that waits for its yes is over. That is tried first: a yes that comes meanwhile only leads on from there."""
+    over = ordered(S.ENDED, person.id, reason)
+    move = served.stores.campaigns.move
+    if await served.threads.run(move, campaign, S.ENDED, over, served.now(), only_from=(S.ASKED,)):
+        return await _woken(served, person, campaign, S.ENDED)
+    return await _move(served, person, campaign, to, reason, tuple(s for s in only_from if s is not S.ASKED))
+
+
 async def _move(
     served: Services,
     person: Principal,
@@ -151,18 +189,25 @@ async def _move(
     to: CampaignState,
     reason: str,
     only_from: tuple[CampaignState, ...],
-    passed: int | None = None,
+    **more: Any,
 ) -> Answer:
     """Written first, where each node reads it before anything is destroyed; the workflow is only woken."""
     why = ordered(to, person.id, reason)
-    moved = await served.threads.run(
-        served.stores.campaigns.move, campaign, to, why, served.now(), passed=passed, only_from=only_from
+    moved = bool(only_from) and await served.threads.run(
+        served.stores.campaigns.move, campaign, to, why, served.now(), only_from=only_from, **more
     )
-    row = await _row(served, campaign)
     if not moved:
+        row = await _row(served, campaign)
         raise Problem(409, f"campaign {campaign} is {row.state} ({row.why}); that can't be done to it now")
+    return await _woken(served, person, campaign, to)
+
+
+async def _woken(served: Services, person: Principal, campaign: str, to: CampaignState) -> Answer:
     try:
         await served.engine.wake(campaign_workflow_id(campaign))
     except NotRunning:
         return Answer(answer=f"campaign {campaign} is {to}; its workflow doesn't run any more")
+    except Unavailable:
+        # It stands: a person who stops must not be told that nothing came of it.
+        return Answer(answer=f"campaign {campaign} is {to} by {person.id}; its workflow hears of it as soon as it can")
     return Answer(answer=f"campaign {campaign} is {to} by {person.id}")

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from medevac.campaigns.halting import Evidence, binomial_tail, poisson_tail, why_halt
 from medevac.campaigns.listing import CampaignPlan, Nothing, list_nodes
-from medevac.campaigns.progress import Beside, CampaignState, NodeProgress, NodeState, step
+from medevac.campaigns.progress import Beside, CampaignState, NodeProgress, NodeState, evidence, step, tally, widened
 from medevac.campaigns.spec import Act, Care, Selector, Spec
 from medevac.fleet.node import Capability, Node
 from medevac.policy.plan import Mode
@@ -165,6 +165,30 @@ def test_the_canary_is_watched_before_anything_follows() -> None:
 def test_paused_and_halted_begin_nothing() -> None:
     for state in (CampaignState.ASKED, CampaignState.PAUSED, CampaignState.HALTED, CampaignState.ENDED):
         assert step(CARE, 20, state, 0, nodes_of(100), Beside(), NOW).send == ()
+
+
+def test_let_go_on_after_a_halt_only_what_comes_then_halts_it_again() -> None:
+    def nodes(bad: int, good: int) -> list[NodeProgress]:
+        ended = {"sent_at": NOW, "over_at": NOW}
+        return nodes_of(
+            1_000, lambda n: {**ended, "state": "failed" if n < bad else "done"} if n < bad + good else {}
+        )  # fmt: skip
+
+    halted = step(CARE, 20, CampaignState.RUNNING, 0, nodes(2, 3), Beside(), NOW)
+    assert halted.state is CampaignState.HALTED
+    known = evidence(tally(CARE, nodes(2, 3), NOW), Beside())
+    later = NOW + timedelta(seconds=CARE.soak)
+    resumed = step(CARE, 20, CampaignState.RUNNING, 0, nodes(2, 3), Beside(), later, known=known)
+    assert (resumed.state, len(resumed.send)) == (CampaignState.RUNNING, 5)
+    again = step(CARE, 20, CampaignState.RUNNING, 0, nodes(4, 3), Beside(), later, known=known)
+    assert (again.state, "2 of 2 nodes" in again.why) == (CampaignState.HALTED, True)
+
+
+def test_a_person_widens_to_the_next_stage_that_takes_more_nodes() -> None:
+    assert widened(CARE, 0, nodes_of(1_000, lambda n: through(n, 10, NOW)), NOW) == 1
+    small = nodes_of(4, lambda n: through(n, 1, NOW))
+    passed = widened(CARE, 0, small, NOW)
+    assert len(step(CARE, 2, CampaignState.RUNNING, passed, small, Beside(), NOW).send) == 2
 
 
 @settings(max_examples=20, deadline=None)

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from medevac.campaigns.progress import CampaignState
+from medevac.campaigns.progress import CampaignState, NodeState
 from simulation.world import World
 from tests.unit.worker.conftest import StubEngine, bearer
 from worker.stores import Stores
@@ -39,7 +39,10 @@ async def test_the_plan_begins_nothing_and_the_start_asks(
     assert row is not None
     assert (row.state, row.requested_by) == (CampaignState.ASKED, "otto")
     assert world.effects() == []
-    status, answer = await post(client, "", {**WISH, "plan_hash": row.plan_hash})
+    again = {**WISH, "plan_hash": row.plan_hash}
+    assert (await post(client, "", again))[0] == 202, "whose answer was lost, asks again"
+    stores.campaigns.move("driver-580", CampaignState.RUNNING, "approved", row.at)
+    status, answer = await post(client, "", again)
     assert (status, "already" in answer["error"]) == (409, True)
 
 
@@ -71,6 +74,47 @@ async def test_anyone_stops_it_and_only_approvers_let_a_halted_one_go_on(
         assert found == status, (what, answer)
     assert engine.woken == ["campaign/driver-580"] * 5
     assert (await post(client, "/nothing/halt", {}, VERA))[0] == 404
+
+
+@pytest.mark.parametrize("stop", ["halt", "end"])
+async def test_one_that_waits_for_its_yes_is_over_when_it_is_stopped(
+    client: httpx.AsyncClient, engine: StubEngine, stores: Stores, stop: str
+) -> None:
+    await started(client)
+    status, answer = await post(
+        client, f"/driver-580/{stop}", {"reason": "wrong rack"}, VERA if stop == "halt" else OTTO
+    )
+    assert (status, "is ended by" in answer["answer"]) == (200, True)
+    assert engine.woken == ["campaign/driver-580"]
+    assert (await post(client, "/driver-580/resume", {}, ADA))[0] == 409
+
+
+async def test_a_stop_stands_though_temporal_is_down_and_says_so(
+    client: httpx.AsyncClient, engine: StubEngine, stores: Stores
+) -> None:
+    await started(client)
+    stores.campaigns.move("driver-580", CampaignState.RUNNING, "approved", _now(stores))
+    engine.down = True
+    status, answer = await post(client, "/driver-580/halt", {"reason": "smoke"}, VERA)
+    assert (status, "is halted by vera" in answer["answer"]) == (200, True)
+    row = stores.campaigns.get("driver-580")
+    assert row is not None
+    assert row.state is CampaignState.HALTED
+
+
+async def test_who_lets_it_go_on_after_it_halted_itself_has_weighed_what_was_seen(
+    client: httpx.AsyncClient, stores: Stores
+) -> None:
+    listed = await started(client)
+    now = _now(stores)
+    failed = {"state": NodeState.FAILED, "sent_at": now, "over_at": now}
+    stores.campaigns.change("driver-580", {f"sim-a/{node}": failed for node in listed[:2]})
+    for why, known in (("halted by vera: smoke", None), ("it failed on 2 of 2 nodes", 2)):
+        stores.campaigns.move("driver-580", CampaignState.HALTED, why, now)
+        assert (await post(client, "/driver-580/resume", {"reason": "a broken BMC"}, ADA))[0] == 200
+        row = stores.campaigns.get("driver-580")
+        assert row is not None
+        assert (row.known and row.known.failed) == known
 
 
 def _now(stores: Stores) -> Any:
