@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 
-from medevac.campaigns.spec import MAX_NODES, Act, Spec
+from medevac.campaigns.spec import MAX_NODES, Act, Selector, Spec
 from medevac.fleet.census import node_key
 from medevac.fleet.limits import Share
 from medevac.fleet.node import Node, Workload
@@ -91,8 +91,9 @@ def list_nodes(
     members: list[Member] = []
     skipped: list[Skipped] = []
     sizes: dict[str, int] = defaultdict(int)
-    for found in nodes:
-        node = policy.place(found)
+    placed = [policy.place(found) for found in nodes]
+    _refuse_unknown(spec.selector, placed)
+    for node in placed:
         if node.pool is not None:
             sizes[node.pool] += 1
         if not spec.selector.takes(node):
@@ -103,6 +104,7 @@ def list_nodes(
             skipped.append(Skipped(cluster=node.cluster, node=node.name, why=why))
             continue
         members.append(_member(spec, node, policy, workloads.get(key, ()), now))
+    skipped += _missing(spec.selector, placed)
     if not members:
         told = "; ".join(f"{one.node}: {one.why}" for one in skipped[:5])
         raise Nothing(f"no node is left to act on ({told or 'the selector fits none'})")
@@ -119,6 +121,38 @@ def list_nodes(
         at_once=at_once,
         estimate_s=_estimate(spec, policy, len(ordered), at_once),
     )
+
+
+def _refuse_unknown(selector: Selector, nodes: Sequence[Node]) -> None:
+    """A word that no node answers to is a slip of the pen: what it was to take would be left out in silence."""
+    for name, known in (
+        ("clusters", {node.cluster for node in nodes}),
+        ("pools", {node.pool for node in nodes if node.pool}),
+        ("providers", {node.machine.provider for node in nodes}),
+        ("skus", {node.sku for node in nodes if node.sku}),
+    ):
+        if unknown := sorted(set(getattr(selector, name)) - known):
+            raise Nothing(
+                f"selector.{name}: no node is in {', '.join(unknown)}; there are {', '.join(sorted(known)) or 'none'}"
+            )
+
+
+def _missing(selector: Selector, nodes: Sequence[Node]) -> list[Skipped]:
+    """Nodes that are wanted by name, and aren't there or are left out by the rest of the selector."""
+    there: set[str] = set()
+    taken: set[str] = set()
+    for node in nodes:
+        names = {node.name, f"{node.cluster}/{node.name}"}
+        there |= names
+        if selector.takes(node):
+            taken |= names
+    found = []
+    for wanted in dict.fromkeys(selector.nodes):
+        if wanted not in taken:
+            cluster, _, name = wanted.rpartition("/")
+            why = "the rest of the selector leaves it out" if wanted in there else "there is no node of that name"
+            found.append(Skipped(cluster=cluster or "?", node=name, why=why))
+    return found
 
 
 def _why_not(

@@ -37,7 +37,7 @@ class Text:
 
     def _compose(self, text: str) -> Node:
         if len(text.encode()) > MAX_BYTES:
-            raise TextError((1, 1), f"the file is larger than {MAX_BYTES // 1024} KiB", "a policy is a page or two")
+            raise TextError((1, 1), f"the file is larger than {MAX_BYTES // 1024} KiB", "a page or two is usual")
         for number, line in enumerate(text.splitlines(), 1):
             indent = line[: len(line) - len(line.lstrip())]
             if "\t" in indent:
@@ -56,7 +56,7 @@ class Text:
         except YAMLError as error:
             raise TextError((1, 1), f"not YAML: {' '.join(str(error).split())[:200]}", "correct it") from None
         if not isinstance(node, MappingNode):
-            raise TextError((1, 1), "a policy is a mapping of settings", "start with `version: 1`")
+            raise TextError((1, 1), "no mapping of settings", "write `name: value`, one a line")
         return node
 
     def _read(self, node: Node, path: Path, depth: int) -> Any:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import AfterValidator, Field
 
-from activities.ports import Unreadable
-from activities.storage.policies import NoPolicy
 from medevac.fleet.fence import Fence, check_scope
 from medevac.model import Model
 from worker.gateway.errors import Problem
 from worker.gateway.incidents import Answer, Why
+from worker.gateway.naming import doubt
 from worker.gateway.people import Right
-from worker.gateway.services import Served, Services, SignedIn
-from worker.intake.inventory import Found
+from worker.gateway.services import Served, SignedIn
 
 router = APIRouter(prefix="/v1/fences", tags=["fences"])
 
@@ -52,32 +51,18 @@ async def freeze(order: Freeze, served: Served, person: SignedIn) -> Answer:
     await served.threads.run(
         served.stores.fences.freeze, order.scope, person.id, order.reason, marks=order.marks, at=served.now()
     )
-    doubt = await served.threads.run(_fits_nothing, served, order.scope)
-    return Answer(answer=f"{order.scope} is frozen by {person.id}: {order.reason}{doubt}")
+    doubtful = await served.threads.run(partial(doubt, served, **_parts(order.scope)))
+    return Answer(answer=f"{order.scope} is frozen by {person.id}: {order.reason}{doubtful}")
 
 
-def _fits_nothing(served: Services, scope: str) -> str:
-    """A freeze stands whatever it names, but a mistyped one holds nobody, and that must be said at once."""
-    try:
-        fits = _names_something(served, scope)
-    except (NoPolicy, Unreadable):
-        return ""
-    return "" if fits else ". BUT nothing here is called that, so it may hold nobody: mind the spelling"
-
-
-def _names_something(served: Services, scope: str) -> bool:
+def _parts(scope: str) -> dict[str, str]:
+    """What a scope names."""
     match scope.split("/", 2):
-        case ["cluster", cluster]:
-            return cluster in {one.name for one in served.registry.clusters()}
-        case ["provider", provider]:
-            return provider in {one.name for one in served.registry.providers()}
-        case ["pool", cluster, name]:
-            pool = served.stores.policies.active().policy.pools.get(name)
-            return pool is not None and cluster in pool.clusters
-        case ["node", cluster, name]:
-            found = served.inventory.resolve(name, cluster, {cluster})
-            return isinstance(found, Found) and found.node.name == name
-    return True
+        case [("cluster" | "provider") as kind, name]:
+            return {kind: name}
+        case [("pool" | "node") as kind, cluster, name]:
+            return {"cluster": cluster, kind: name}
+    return {}
 
 
 @router.post("/thaw", summary="Lift a freeze")

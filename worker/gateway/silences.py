@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -15,6 +16,7 @@ from medevac.policy.silences import LONGEST, Holds, Matcher, Silence
 from worker.engine import NotRunning, Unavailable
 from worker.gateway.errors import Problem
 from worker.gateway.incidents import Answer, Why
+from worker.gateway.naming import doubt
 from worker.gateway.people import Right
 from worker.gateway.services import Served, Services, SignedIn
 
@@ -64,7 +66,10 @@ async def add(wish: Wish, served: Served, person: SignedIn) -> Made:
         raise Problem(409, "a silence of that id is there already; ask again")
     held = " and ".join(silence.holds)
     answer = f"{silence.id}: {held} held for {wish.matcher} until {silence.until:%Y-%m-%d %H:%M} UTC"
-    return Made(silence=silence, answer=f"{answer}; what runs already goes on, `medevac hold` and `freeze` stop it")
+    answer += "; what runs already goes on, `medevac hold` and `freeze` stop it"
+    m = wish.matcher
+    doubtful = await served.threads.run(partial(doubt, served, cluster=m.cluster, pool=m.pool, node=m.node))
+    return Made(silence=silence, answer=answer + doubtful)
 
 
 @router.post("/{id}/end", summary="End a silence now")

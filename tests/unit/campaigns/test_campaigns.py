@@ -81,7 +81,26 @@ def test_what_a_policy_only_observes_is_left_out_and_nothing_left_is_an_error() 
     with pytest.raises(Nothing, match="mode observe"):
         listed(fleet(), policy=policy(Mode.OBSERVE))
     with pytest.raises(Nothing, match="fits none"):
-        listed(fleet(), spec(selector={"pools": ["other"]}))
+        listed(fleet(), spec(selector={"labels": {"row": "7"}}))
+
+
+@pytest.mark.parametrize("name", ["clusters", "pools", "providers", "skus"])
+def test_a_slip_of_the_pen_never_leaves_nodes_out_in_silence(name: str) -> None:
+    right = {"clusters": "c", "pools": "train", "providers": "skyline", "skus": "h100"}[name]
+    with pytest.raises(Nothing, match=rf"selector\.{name}: no node is in trian; there are {right}"):
+        listed(fleet(sku="h100"), spec(selector={name: [right, "trian"]}))
+
+
+def test_a_node_that_is_wanted_by_name_and_not_there_is_left_out_with_the_reason() -> None:
+    wanted = {"nodes": ["n01", "c/n02", "n99", "x/n01", "n03"], "domains": {"rack": "r1"}}
+    plan = listed(fleet(), spec(selector=wanted))
+    assert [one.node for one in plan.members] == ["n01"]
+    assert [(one.cluster, one.node, one.why) for one in plan.skipped] == [
+        ("c", "n02", "the rest of the selector leaves it out"),
+        ("?", "n99", "there is no node of that name"),
+        ("x", "n01", "there is no node of that name"),
+        ("?", "n03", "the rest of the selector leaves it out"),
+    ]
 
 
 def test_the_canary_takes_idle_nodes_and_one_of_each_rack() -> None:

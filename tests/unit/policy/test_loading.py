@@ -22,8 +22,8 @@ POOL = HEAD + "pools:\n  gpu:\n    clusters: [c]\n    select: {pool: gpu}\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "p.yaml:1:1: a policy is a mapping of settings; start with `version: 1`"),
-        ("- a\n", "p.yaml:1:1: a policy is a mapping of settings; start with `version: 1`"),
+        ("", "p.yaml:1:1: no mapping of settings; write `name: value`, one a line"),
+        ("- a\n", "p.yaml:1:1: no mapping of settings; write `name: value`, one a line"),
         ("version: 1\n", "p.yaml:1:1: name: is missing; add it"),
         ("version: 2\nname: t\n", "p.yaml:1:10: version: `2` is not one of 1; remove it or use one of 1"),
         (HEAD + "ruls: []\n", "p.yaml:3:1: ruls: unknown key; did you mean `rules`?"),

@@ -53,6 +53,21 @@ async def test_what_is_too_much_is_refused(client: httpx.AsyncClient, stores: St
     assert stores.silences.latest() == []
 
 
+async def test_one_that_holds_nobody_stands_and_says_so(client: httpx.AsyncClient, node: Node) -> None:
+    for matcher, doubtful in (
+        ({"node": node.name}, False),
+        ({"cluster": "sim-a", "pool": "train"}, False),
+        ({"fault": "xid/79"}, False),
+        ({"node": f"{node.name}9"}, True),
+        ({"cluster": "sim-b", "node": node.name}, True),
+        ({"pool": "trian"}, True),
+    ):
+        made = await client.post("/v1/silences", json=wish(matcher=matcher), headers=OTTO)
+        assert (made.status_code, "BUT nothing here is called that" in made.json()["answer"]) == (200, doubtful), (
+            matcher
+        )
+
+
 async def test_without_an_end_it_is_refused(client: httpx.AsyncClient) -> None:
     body = wish()
     del body["for_s"]
