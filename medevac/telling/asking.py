@@ -27,7 +27,9 @@ DECIDED = {
 def approval_card(view: ApprovalView, facts: Mapping[str, Facts], links: Links) -> Card:
     """`facts` by incident; a waiter without any is shown with what the question itself says."""
     known = [facts.get(w.incident) or Facts(cluster=w.cluster, node=w.node) for w in view.waiters]
-    body = _one(view.waiters[0], known[0], links) if len(view.waiters) == 1 else _many(view.waiters, known, links)
+    body: tuple[Field, ...] = ()  # Where all who waited have left.
+    if view.waiters:
+        body = _one(view.waiters[0], known[0], links) if len(known) == 1 else _many(view.waiters, known, links)
     pending = view.state is ApprovalState.PENDING
     head = _head(view) if pending else _decision(view)
     return Card(
@@ -92,6 +94,14 @@ def _decision(view: ApprovalView) -> tuple[Field, ...]:
 
 
 def _one(waiter: Waiter, facts: Facts, links: Links) -> tuple[Field, ...]:
+    if not facts.fault and waiter.workflow_id.startswith("campaign/"):
+        # It asks for itself, and says in its own words what it hits.
+        return (
+            Field("What", (waiter.text,)),
+            Field("Where", (f"cluster {waiter.cluster}, {waiter.node}",)),
+            Field("Destroys", _listed(waiter.destroys, "nothing")),
+            Field("Evidence", _evidence(waiter, facts, links)),
+        )
     fields = [
         Field("What", (waiter.text,)),
         Field("Step", (_step(facts),)),

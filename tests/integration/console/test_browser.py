@@ -169,7 +169,7 @@ def test_the_page_follows_the_ledger_by_itself(opens: Opens, stores: Stores, sic
     for page in (fleet, listed, approvals):
         expect(page.locator("#live")).to_have_text("live")
     changed(stores, sick, state=State.ACTING, waiting_for="", rev=1)
-    stores.ledger.upsert_approval(asked(sick, state=ApprovalState.WITHDRAWN, rev=2))
+    stores.ledger.upsert_approval(asked(sick, state=ApprovalState.WITHDRAWN, waiters=(), rev=2))
     expect(fleet.get_by_role("link", name=f"{sick.name}: being repaired")).to_be_visible()
     expect(listed.locator("tbody")).to_contain_text("acting")
     expect(approvals.locator("#waiting")).to_contain_text("none waits for you")

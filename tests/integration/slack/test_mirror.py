@@ -45,7 +45,9 @@ def question(view: IncidentView, **changed: object) -> ApprovalView:
 
 def decided(view: ApprovalView, state: ApprovalState = ApprovalState.APPROVED) -> ApprovalView:
     result = ApprovalResult(id=view.id, state=state, by=("ada",), reason="go on", decided_at=NOW)
-    return view.model_copy(update={"state": state, "result": result, "rev": view.rev + 1})
+    # One is withdrawn when all who waited have left.
+    waiters = () if state is ApprovalState.WITHDRAWN else view.waiters
+    return view.model_copy(update={"state": state, "result": result, "waiters": waiters, "rev": view.rev + 1})
 
 
 def settle(mirror: Mirror, passes: int = 3) -> None:

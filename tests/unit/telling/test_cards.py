@@ -9,7 +9,7 @@ from pathlib import Path
 
 from activities.chat import blocks
 from medevac.approvals.approval import ApprovalState, ApprovalView, Verdict, Vote, Waiter
-from medevac.approvals.tally import shown_hash
+from medevac.approvals.tally import leave, result, shown_hash
 from medevac.policy.plan import ApprovalNeed, Reminder
 from medevac.telling.asking import APPROVE, approval_card, vote_of
 from medevac.telling.card import At, Card, Field, plain
@@ -124,6 +124,18 @@ def test_what_one_answer_destroys_is_named_once_and_a_campaign_is_no_incident() 
     said = plain(approval_card(view(campaign), {}, LINKS))
     assert "Evidence: `medevac campaign show driver-580`" in said
     assert "/incidents/" not in said
+    assert "Where: cluster a, b, 64 nodes" in said
+    assert "Jobs hit" not in said, "the question's own words say them"
+
+
+def test_a_question_that_all_have_left_is_still_shown() -> None:
+    left = leave(leave(view(waiter(1), waiter(2)), "inc-1"), "inc-2")
+    decided = result(left, AT)
+    assert decided is not None
+    over = approval_card(left.model_copy(update={"state": decided.state, "result": decided}), {}, LINKS)
+    assert over.buttons == ()
+    assert "withdrawn: replace gpu-1\nDecision: withdrawn: nobody waits for it any more" in plain(over)
+    assert [one.label for one in approval_card(left, {}, LINKS).buttons] == ["Approve", "Reject …", "Details"]
 
 
 def test_what_is_not_known_is_said() -> None:
