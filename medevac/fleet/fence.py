@@ -61,6 +61,8 @@ def scopes_of(cluster: str, node: str, pool: str | None = None, provider: str | 
 def check_scope(scope: str) -> None:
     """Raises `ValueError` for a scope that nothing could ever stand in: an empty one is an error, never `all`."""
     kind, *rest = scope.split("/")
+    if not scope.isprintable() or any(map(str.isspace, scope)):
+        raise ValueError(f"{scope!r} holds what no name does; it is {SCOPES}")
     if scope == "all" or (kind in _PARTS and len(rest) == _PARTS[kind] and all(rest)):
         return
     raise ValueError(f"{scope!r} is no scope; it is {SCOPES}")

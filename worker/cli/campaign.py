@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from worker.cli.output import Failed, plain, print_json, print_styled, print_table, style_of
+from worker.cli.output import Failed, plain, print_json, print_styled, print_table, style_of, tell_cut
 
 app = typer.Typer(help="One action over many nodes: listed, agreed to, tried on a few, widened, halted.")
 
@@ -42,10 +42,13 @@ def start(
 
 @app.command("list")
 def list_all(
-    everything: Annotated[bool, typer.Option("--all", help="Ended ones too.")] = False, as_json: AsJson = False
+    everything: Annotated[bool, typer.Option("--all", help="Ended ones too.")] = False,
+    limit: int = 100,
+    as_json: AsJson = False,
 ) -> None:
     """Lists campaigns, newest first."""
-    listed = _api().get("/v1/campaigns", open=not everything)
+    listed = _api().get("/v1/campaigns", open=not everything, limit=limit)
+    tell_cut(len(listed), limit)
     if as_json:
         print_json(listed)
         return

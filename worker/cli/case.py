@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from worker.cli.output import plain, print_json, print_styled, print_table, style_of
+from worker.cli.output import plain, print_json, print_styled, print_table, style_of, tell_cut
 
 app = typer.Typer(help="Tickets with providers: what was written, what they answered, what proves it.")
 
@@ -17,10 +17,13 @@ Why = Annotated[str, typer.Option("--reason", "-r", help="Why.")]
 
 @app.command("list")
 def list_all(
-    everything: Annotated[bool, typer.Option("--all", help="Closed ones too.")] = False, as_json: AsJson = False
+    everything: Annotated[bool, typer.Option("--all", help="Closed ones too.")] = False,
+    limit: int = 100,
+    as_json: AsJson = False,
 ) -> None:
     """Lists cases, newest first."""
-    listed = _api().get("/v1/cases", open=not everything)
+    listed = _api().get("/v1/cases", open=not everything, limit=limit)
+    tell_cut(len(listed), limit)
     if as_json:
         print_json(listed)
         return

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from worker.cli.output import Failed, plain, print_json, print_table
+from worker.cli.output import Failed, plain, print_json, print_table, tell_cut
 
 app = typer.Typer(
     help="Refused payloads: what they were, and submitting them again.", no_args_is_help=True, rich_markup_mode=None
@@ -28,6 +28,7 @@ def dead(
 ) -> None:
     """Lists refused payloads, newest first."""
     listed = _api().get("/v1/dead-letters", source=source, taken=taken, limit=limit)
+    tell_cut(len(listed), limit)
     if as_json:
         print_json(listed)
         return

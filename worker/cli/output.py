@@ -56,6 +56,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], empty: st
     Console(width=None if sys.stdout.isatty() else int(os.environ.get("COLUMNS") or 200)).print(table)
 
 
+def tell_cut(shown: int, limit: int, more: str = "--limit shows more") -> None:
+    """A list that was cut must not be taken for all there is."""
+    if shown >= limit:
+        print(f"only {shown} are shown, there may be more: {more}", file=sys.stderr)
+
+
 def print_styled(*parts: tuple[str, str]) -> None:
     """One line of (text, style); colours where a person reads it, the bare words in a pipe."""
     from rich.console import Console

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from worker.cli.output import Failed, plain, print_json, print_styled, print_table, style_of
+from worker.cli.output import Failed, plain, print_json, print_styled, print_table, style_of, tell_cut
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 Incident = Annotated[str, typer.Argument(help="Incident id, or the name of its node.")]
@@ -57,6 +57,7 @@ def incidents(
             _tell(found)
         return
     listed = api.get("/v1/incidents", open=not ended, cluster=cluster, node=node, limit=limit)
+    tell_cut(len(listed), limit)
     if as_json:
         print_json(listed)
         return
@@ -81,6 +82,7 @@ def incidents(
 def approvals(
     approval: Annotated[str | None, typer.Argument(help="One with all that is to weigh; without: the list.")] = None,
     decided: Annotated[bool, typer.Option("--all", help="Those that are decided as well.")] = False,
+    limit: int = 100,
     as_json: AsJson = False,
 ) -> None:
     """Lists what waits for a yes or no, or shows one question."""
@@ -91,7 +93,8 @@ def approvals(
         else:
             _show(found)
         return
-    listed = _api().get("/v1/approvals", pending=not decided)
+    listed = _api().get("/v1/approvals", pending=not decided, limit=limit)
+    tell_cut(len(listed), limit)
     if as_json:
         print_json(listed)
         return

@@ -8,7 +8,7 @@ import typer
 
 from medevac.faults.classes import FaultClass
 from medevac.policy.silences import Holds
-from worker.cli.output import plain, print_json, print_table
+from worker.cli.output import plain, print_json, print_table, tell_cut
 
 app = typer.Typer(help="Holds messages, marks or repairs of some faults for a while; a latched fault is always paged.")
 
@@ -47,10 +47,13 @@ def add(
 @app.command("list")
 def list_all(
     everything: Annotated[bool, typer.Option("--all", help="Those that are over as well.")] = False,
+    limit: int = 100,
     as_json: AsJson = False,
 ) -> None:
     """Lists silences."""
-    listed = _api().get("/v1/silences", standing=not everything)
+    listed = _api().get("/v1/silences", standing=not everything, limit=limit)
+    if everything:
+        tell_cut(len(listed), limit)
     if as_json:
         print_json(listed)
         return

@@ -17,8 +17,13 @@ router = APIRouter(prefix="/v1/approvals", tags=["approvals"])
 
 
 @router.get("", summary="Approvals that are pending, longest waiting first; or all, newest first")
-async def approvals(served: Served, person: SignedIn, pending: Annotated[bool, Query()] = True) -> list[ApprovalView]:
-    return list(await served.threads.run(served.stores.ledger.approvals, pending_only=pending))
+async def approvals(
+    served: Served,
+    person: SignedIn,
+    pending: Annotated[bool, Query()] = True,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
+) -> list[ApprovalView]:
+    return list(await served.threads.run(served.stores.ledger.approvals, pending_only=pending, limit=limit))
 
 
 @router.post("/{approval:path}/votes", summary="Approve or reject; reject wins")

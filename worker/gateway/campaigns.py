@@ -95,9 +95,12 @@ async def start(wish: Start, served: Served, person: SignedIn) -> Answer:
 
 @router.get("", summary="Campaigns, newest first")
 async def campaigns(
-    served: Served, person: SignedIn, open_only: Annotated[bool, Query(alias="open")] = False
+    served: Served,
+    person: SignedIn,
+    open_only: Annotated[bool, Query(alias="open")] = False,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
 ) -> list[CampaignRow]:
-    return list(await served.threads.run(served.stores.campaigns.all, open_only))
+    return list(await served.threads.run(served.stores.campaigns.all, open_only, limit))
 
 
 @router.get("/{campaign}", summary="One campaign with each of its nodes")

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query
 from pydantic import Field, StringConstraints
 
+from activities.storage.views import LONGEST_LIST
 from medevac.incident import Hold, IncidentView, Line
 from medevac.model import Model
 from worker import metrics
@@ -60,7 +61,7 @@ async def incidents(
     open_only: Annotated[bool, Query(alias="open")] = True,
     cluster: str | None = None,
     node: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
+    limit: Annotated[int, Query(ge=1, le=LONGEST_LIST)] = 100,
 ) -> list[IncidentView]:
     return list(
         await served.threads.run(

@@ -50,7 +50,7 @@ async def _status(served: Services, person: Principal, words: list[str]) -> Said
         view = await _incident(served, words[0])
         return _line(view)
     listed = await served.threads.run(served.stores.ledger.incidents, open_only=True, limit=MOST)
-    asked = await served.threads.run(served.stores.ledger.approvals, pending_only=True)
+    asked = await served.threads.run(served.stores.ledger.approvals, pending_only=True, limit=MOST)
     frozen = await served.threads.run(served.stores.fences.active)
     lines = [f"{len(listed)} open incidents, {len(asked)} questions wait, {len(frozen)} freezes"]
     lines += [_line(view) for view in listed[:LISTED]]

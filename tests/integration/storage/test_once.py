@@ -152,9 +152,11 @@ def test_a_freeze_with_marks_is_stronger(db: Database) -> None:
     assert fences.blocking("c", "n", edge="mark") == stronger
 
 
-@pytest.mark.parametrize("scope", ["", "pool/c", "pool//p", "cluster/", "everything", "node/c/n/x"])
+@pytest.mark.parametrize(
+    "scope", ["", "pool/c", "pool//p", "cluster/", "everything", "node/c/n/x", "all ", "node/c/\0"]
+)
 def test_a_scope_that_nothing_stands_in_is_an_error(db: Database, scope: str) -> None:
-    with pytest.raises(ValueError, match="is no scope"):
+    with pytest.raises(ValueError, match="it is `all`"):
         Fences(db).freeze(scope, "ann", "why", at=T0)
 
 

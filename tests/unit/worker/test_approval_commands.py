@@ -44,6 +44,20 @@ def test_one_is_shown_with_all_that_its_voters_weigh(services: Services, capsys:
     assert "inc-1/1" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("listed", ["approvals", "incidents"])
+def test_a_list_that_was_cut_says_so(
+    listed: str, stores: Stores, node: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stores.ledger.upsert_incident(view_of(node, id="inc-2"))
+    stores.ledger.upsert_approval(asked(id="inc-2/1"))
+    assert run([listed, "--json", "--limit", "1"]) == 0
+    printed = capsys.readouterr()
+    assert len(json.loads(printed.out)) == 1
+    assert "only 1 are shown" in printed.err
+    assert run([listed]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_a_vote_is_for_what_was_shown(
     engine: StubEngine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ class Api:
         return asyncio.run(ask())
 
     def get(self, path: str, **query: Any) -> Any:
-        return self._ask("GET", path, params=query)
+        return self._ask("GET", path, params={name: value for name, value in query.items() if value is not None})
 
     def post(self, path: str, body: Any) -> Any:
         return self._ask("POST", path, json=body)
