@@ -103,6 +103,9 @@ class Planner:
         """Touches nothing, and says what it would do if it might."""
         here = self.here
         reasons = (*here.wrong, *here.standing.reasons)
+        if here.lead.fault.order is not None:
+            # The campaign knows what it wants, and notes the first reason as why it doesn't get it.
+            reasons = (*here.standing.reasons, *here.wrong)
         if here.context.failed:
             reasons = (*reasons, f"before: {here.context.failed}")
         if here.place is None:

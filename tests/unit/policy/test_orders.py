@@ -30,6 +30,9 @@ def test_observe_touches_nothing_for_a_campaign_either() -> None:
     plan = decide(ordered(), under=policy(Mode.OBSERVE))
     assert plan.action is Action.OBSERVE
     assert plan.order is None
+    assert "mode observe" in plan.reasons[0]
+    vanished = decide(ordered(), nowhere=True)
+    assert (vanished.action, vanished.reasons[0]) == (Action.OBSERVE, "n1 is not in cluster c"), "noted by the campaign"
 
 
 def test_what_the_list_could_not_know_is_asked() -> None:
