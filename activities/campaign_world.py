@@ -44,6 +44,8 @@ class Seen(Model):
     faults: dict[str, str]
     jobs: dict[str, str]
     beside: Beside
+    at_work: dict[str, tuple[str, str]] = {}
+    """In hand: the node's incident, and what it does or waits for."""
     unheard: tuple[str, ...] = ()
     """In hand, and no incident shows it: told once more."""
     untouched: tuple[str, ...] = ()
@@ -75,6 +77,7 @@ class CampaignWorld:
         changes: dict[str, Change] = {}
         faults: dict[str, str] = {}
         jobs: dict[str, str] = {}
+        at_work: dict[str, tuple[str, str]] = {}
         unheard: list[str] = []
         untouched: list[str] = []
         beside_faults = beside_jobs = 0
@@ -88,6 +91,9 @@ class CampaignWorld:
                     own = mine.get(one.key)
                     if own is None:
                         unheard.append(one.key)
+                    else:
+                        waits = f", waits for {own.waiting_for}" if own.waiting_for else ""
+                        at_work[one.key] = (own.id, f"{own.state}{waits}"[:500])
                     if own is None or own.state in NOT_BEGUN:
                         untouched.append(one.key)
             if one.state in (NodeState.DONE, NodeState.FAILED) and one.over_at is not None:
@@ -107,7 +113,13 @@ class CampaignWorld:
             faults=beside_faults, jobs=beside_jobs, node_s=beside_s, out_percent=self._out(row, nodes, now)
         )  # fmt: skip
         return Seen(
-            changes=changes, faults=faults, jobs=jobs, beside=beside, unheard=tuple(unheard), untouched=tuple(untouched)
+            changes=changes,
+            faults=faults,
+            jobs=jobs,
+            beside=beside,
+            at_work=at_work,
+            unheard=tuple(unheard),
+            untouched=tuple(untouched),
         )
 
     def _out(self, row: CampaignRow, nodes: Sequence[NodeProgress], now: datetime) -> float:

@@ -83,7 +83,7 @@ class CampaignActivities:
         )
         seen = self._world.see(row, nodes, order.code, now)
         if spec.act is Act.CHECK:
-            seen = seen.model_copy(update={"changes": {}, "unheard": ()})
+            seen = seen.model_copy(update={"changes": {}, "at_work": {}, "unheard": ()})
         ended = self._apply(row, nodes, seen, now)
         checked = self._check(row, nodes, now) if spec.act is Act.CHECK else {}
         taken_back = [key for key, change in seen.changes.items() if change.withdraw]
@@ -125,6 +125,10 @@ class CampaignActivities:
         for key, change in seen.changes.items():
             over = None if change.state is NodeState.SKIPPED else now
             changes[key] = {"state": change.state, "why": change.why, "over_at": over, "incident": change.incident}
+        for one in nodes:
+            if one.key in seen.at_work and (one.incident, one.why) != seen.at_work[one.key]:
+                incident, why = seen.at_work[one.key]
+                changes[one.key] = {"incident": incident, "why": why}
         for key, fault in seen.faults.items():
             changes.setdefault(key, {})["fault"] = fault
         for key, job in seen.jobs.items():

@@ -89,7 +89,7 @@ def _decision(view: ApprovalView) -> tuple[Field, ...]:
     by = f" by {', '.join(result.by)}" if result.by else ""
     how = {vote.voter: vote.via for vote in view.votes}
     via = f" ({', '.join(how[who] for who in result.by if who in how)})" if result.by else ""
-    why = f": {result.reason}" if result.reason else ""
+    why = f": {result.reason}" if result.reason and result.reason not in DECIDED[view.state] else ""
     return (Field("Decision", (f"{DECIDED[view.state]}{by}{via} at ", At(result.decided_at), why)),)
 
 

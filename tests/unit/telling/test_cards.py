@@ -134,7 +134,10 @@ def test_a_question_that_all_have_left_is_still_shown() -> None:
     assert decided is not None
     over = approval_card(left.model_copy(update={"state": decided.state, "result": decided}), {}, LINKS)
     assert over.buttons == ()
-    assert "withdrawn: replace gpu-1\nDecision: withdrawn: nobody waits for it any more" in plain(over)
+    assert (
+        "withdrawn: replace gpu-1\nDecision: withdrawn: nobody waits for it any more at 2026-03-29 00:30 UTC\n"
+        in plain(over)
+    )
     assert [one.label for one in approval_card(left, {}, LINKS).buttons] == ["Approve", "Reject …", "Details"]
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
+from temporalio.testing import ActivityEnvironment
 
+from activities import signatures as sig
+from activities.campaign_world import CampaignWorld
+from activities.campaigning import CampaignActivities
+from activities.census import CensusTaker
+from activities.failures import Bounded
+from activities.registry import Registry
 from medevac.campaigns.progress import CampaignState, NodeState
+from medevac.incident import State
 from simulation.world import World
-from tests.unit.worker.conftest import StubEngine, bearer
+from tests.unit.worker.conftest import StubEngine, bearer, view_of
 from worker.stores import Stores
 
 VERA, OTTO, ADA = (bearer(f"{who}-token") for who in ("vera", "otto", "ada"))
@@ -115,6 +124,29 @@ async def test_who_lets_it_go_on_after_it_halted_itself_has_weighed_what_was_see
         row = stores.campaigns.get("driver-580")
         assert row is not None
         assert (row.known and row.known.failed) == known
+
+
+async def test_a_node_in_hand_says_what_it_waits_for(
+    client: httpx.AsyncClient, stores: Stores, registry: Registry, world: World
+) -> None:
+    wish = WISH | {"act": "reboot", "selector": {"clusters": ["sim-a"], "pools": ["train"]}}
+    _, planned = await post(client, "/plan", wish)
+    assert (await post(client, "", wish | {"plan_hash": planned["plan_hash"]}))[0] == 202
+    stores.campaigns.move("driver-580", CampaignState.RUNNING, "approved", _now(stores))
+    seen = CampaignWorld(stores.database, CensusTaker(registry, stores.policies, Bounded(2)))
+    told: list[str] = []
+    acts = CampaignActivities(stores.campaigns, seen, registry, lambda cluster, name, event: told.append(name))
+    step = partial(ActivityEnvironment().run, acts.step)
+    step(sig.CampaignStepRequest(campaign="driver-580", n=1))
+    node = world.node(told[0], "sim-a")
+    assert node is not None
+    fault = "campaign/driver-580"
+    waits = view_of(node, fault=fault, faults=(fault,), state=State.WAITING_LEASE, waiting_for="a spare")
+    stores.ledger.upsert_incident(waits)
+    step(sig.CampaignStepRequest(campaign="driver-580", n=2))
+    first = stores.campaigns.nodes("driver-580")[0]
+    assert (first.node, first.state, first.incident) == (node.name, NodeState.SENT, waits.id)
+    assert (first.why, first.over_at) == ("waiting_lease, waits for a spare", None)
 
 
 def _now(stores: Stores) -> Any:
