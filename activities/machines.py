@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -37,6 +38,8 @@ RETRY_S = 2.0
 RENEW_S = 30.0
 FREE = timedelta(minutes=3)
 """How long a proved end of a machine waits for what it held to be let go; then that is only told."""
+MOST_ANSWER = 2_000
+"""Characters of what a provider said, in ledger and history."""
 NOT_SENT: dict[str, JsonValue] = {"not_sent": True}
 """Surely nothing was called."""
 _REPLACING = frozenset((Verb.REQUEST, Verb.TERMINATE))
@@ -134,6 +137,7 @@ class MachineActivities:
             said = f"{request.verb} called, unclear whether it was done ({kind}{redact(str(error))}); waiting for proof"
             self._note_answer(request, said)
             return self._end(Outcome.DONE, said, identity=node.identity, proof={"unclear": True, **known})
+        answer = _kept(answer)
         self._note_answer(request, answer)
         return self._end(
             Outcome.DONE,
@@ -307,3 +311,9 @@ def _ordered(node: Node, pre: sig.Precondition) -> Node:
     if pre.order is None or pre.order.image is None:
         return node
     return node.model_copy(update={"machine": node.machine.model_copy(update={"image": pre.order.image})})
+
+
+def _kept(answer: JsonValue) -> JsonValue:
+    text = answer if isinstance(answer, str) else json.dumps(answer)
+    safe = redact(text, MOST_ANSWER)
+    return answer if safe == text else safe

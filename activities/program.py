@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -24,10 +25,17 @@ from activities.ports import NotAllowed, NotSent, Unclear, Unreadable
 TEMPORARY, NO_PERMISSION = 75, 77
 SURELY_NOT = range(64, 79)
 MOST_OUTPUT = 1_000_000
+MOST_SAID = 2_000
+"""Of its errors."""
 INHERITED = ("PATH", "HOME", "LANG")
 """The worker's other variables are none of its business: secrets are among them."""
 LOOK_S = 0.1
 """How often its output's size is looked at."""
+END_S = 1.0
+"""What an ended program may take to be gone; one that has become another user's can't be ended."""
+SECRET = re.compile(r"token|key|secret|pass|pwd|cred|auth", re.IGNORECASE)
+"""In the name of a variable: what it holds is blanked wherever the program says it."""
+SHORTEST_SECRET = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +86,25 @@ class Program:
 
     def _run(self, given: Mapping[str, Any]) -> Ended:
         names = {*INHERITED, *self.environment}
+        env = {name: value for name, value in os.environ.items() if name in names}
         with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             said.write(json.dumps(given).encode())
             said.seek(0)
             # In a group of its own: what it has started ends with it.
             running = subprocess.Popen(  # noqa: S603 - the installation's own program, no shell
-                self.argv, stdin=said, stdout=out, stderr=err, start_new_session=True,
-                env={name: value for name, value in os.environ.items() if name in names},
-            )  # fmt: skip
+                self.argv, stdin=said, stdout=out, stderr=err, start_new_session=True, env=env
+            )
             try:
                 status = self._wait(running, (out, err))
+                words, answer = _blanked(_text(err, MOST_SAID), env), _blanked(_text(out, MOST_OUTPUT), env)
+            except OSError as error:
+                raise _Broken(_why(error)) from None
             finally:
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(running.pid, signal.SIGKILL)
-                running.wait()
-            words = redact(_text(err, 2_000).decode("utf-8", "replace").strip(), 200)
-            return Ended(status, _object(status, _text(out, MOST_OUTPUT)), words)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    running.wait(END_S)
+            return Ended(status, _object(status, answer), redact(words.decode("utf-8", "replace").strip(), 200))
 
     def _wait(self, running: subprocess.Popen[bytes], outputs: Sequence[IO[bytes]]) -> int:
         until = time.monotonic() + self.timeout_s
@@ -126,6 +137,13 @@ def _object(status: int, raw: bytes) -> dict[str, Any]:
 def _text(file: IO[bytes], most: int) -> bytes:
     file.seek(0)
     return file.read(most)
+
+
+def _blanked(raw: bytes, env: Mapping[str, str]) -> bytes:
+    for name, value in env.items():
+        if SECRET.search(name) and len(value) >= SHORTEST_SECRET:
+            raw = raw.replace(os.fsencode(value), b"[redacted]")
+    return raw
 
 
 def _seconds(said: object) -> float | None:

@@ -96,6 +96,33 @@ def test_one_that_hangs_ends_with_all_that_it_started(script: Callable[..., Comm
     raise AssertionError("its child runs on")
 
 
+def test_one_that_may_not_be_ended_is_unclear(
+    script: Callable[..., CommandProvider], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that has become root by sudo: it was started, so nobody may say that nothing was done."""
+    end = os.killpg
+
+    def refuse(group: int, signal: int) -> None:
+        end(group, signal)
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "killpg", refuse)
+    with pytest.raises(Unclear, match="no answer within"):
+        script("exec sleep 5", timeout_s=0.2).do(Verb.REBOOT, NODE, TAG)
+
+
+def test_a_secret_that_it_was_given_is_not_said_again(
+    script: Callable[..., CommandProvider], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOUD_TOKEN", "plain-words-17")
+    given = {"environment": ["CLOUD_TOKEN"]}
+    with pytest.raises(Unclear, match=r"curl -u fleet \[redacted\]"):
+        script('echo "curl -u fleet $CLOUD_TOKEN" >&2; exit 3', **given).do(Verb.REBOOT, NODE, TAG)
+    loud = script("""echo "{\\"answer\\": \\"$CLOUD_TOKEN is in\\", \\"missing\\": [\\"$CLOUD_TOKEN\\"]}\"""", **given)
+    assert loud.do(Verb.REBOOT, NODE, TAG) == "[redacted] is in"
+    assert loud.missing_rights() == ["[redacted]"]
+
+
 def test_one_that_never_ends_talking_is_stopped(script: Script) -> None:
     with pytest.raises(Unclear, match="more than 1000000 bytes"):
         script("yes").do(Verb.REBOOT, NODE, TAG)

@@ -6,6 +6,7 @@ import threading
 from datetime import UTC, datetime
 
 import pytest
+from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
 from activities import signatures as sig
@@ -44,6 +45,25 @@ def test_reboot_is_called_once_and_proved_by_its_new_boot(house: House, machines
     intent = house.intents.get(act.key)
     assert intent is not None
     assert intent.outcome == "proved"
+
+
+@pytest.mark.parametrize(
+    "answer", ["token=hunter2-hunter2", {"console": {"password": "hunter2-hunter2"}}, "x" * 900_000, ["x"] * 100_000]
+)
+def test_what_a_provider_answers_is_kept_short_and_without_secrets(
+    house: House, machines: MachineActivities, monkeypatch: pytest.MonkeyPatch, answer: JsonValue
+) -> None:
+    node = house.marked(house.busy_node())
+    provider = house.registry.provider(node.machine.provider)
+    monkeypatch.setattr(provider, "do", lambda *_: answer)
+    act = house.act_request(node)
+    result = run(machines.act, act)
+    intent = house.intents.get(act.key)
+    assert result.outcome is Outcome.DONE
+    assert intent is not None
+    for kept in (result.proof["answer"], intent.answer):
+        assert "hunter2" not in str(kept)
+        assert 0 < len(str(kept)) <= 2_000
 
 
 def test_an_intent_that_is_found_is_never_called_again(house: House, machines: MachineActivities) -> None:
