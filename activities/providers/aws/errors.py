@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import botocore.exceptions as boto  # type: ignore[import-untyped]
+from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 
 from activities.ports import NotAllowed, NotSent, Unclear, Unreadable
 
@@ -37,7 +38,8 @@ _NONSENSE = (
     boto.EndpointProviderError,
 )  # fmt: skip
 _ENCODED = re.compile(r"\s*Encoded authorization failure message: \S+", re.IGNORECASE)
-CAUGHT = (boto.BotoCoreError, boto.ClientError)
+CAUGHT = (boto.BotoCoreError, boto.ClientError, ResponseParserError)
+"""The last is what it comes to where something in between answers with a page of its own."""
 
 
 def code(error: Exception) -> str:

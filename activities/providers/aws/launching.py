@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from activities.ports import NotSent, Unclear
+from activities.ports import NotAllowed, NotSent, Unclear, Unreadable
 from activities.providers.aws.access import Access, Place
 from activities.providers.aws.instances import (
     ASKED_TAG,
@@ -66,8 +66,7 @@ def launch(
         "TagSpecifications": [{"ResourceType": "instance", "Tags": _tags(old, tag, joins)}],
     }
     if old is not None:
-        given |= {name: old.raw[name] for name in ("InstanceType", "SubnetId") if old.raw.get(name)}
-        given |= _reservation(old)
+        given |= _like(old, _told_by(access, place, template))
     answer = access.write(place, "ec2", "RunInstances", who=f"request/{tag}/{replaces}", **given)
     made = answer["Instances"][0]
     if made["State"]["Name"] in ("shutting-down", "terminated"):
@@ -80,6 +79,32 @@ def _tags(old: Instance | None, tag: str, joins: str) -> list[dict[str, str]]:
     kept = {key: value for key, value in given if not key.startswith(RESERVED_TAGS)}
     ours = {INCIDENT_TAG: tag} | ({REPLACES_TAG: old.id} if old else {}) | ({JOINS_TAG: joins} if joins else {})
     return [{"Key": key, "Value": value} for key, value in {**dict(list(kept.items())[:MOST_TAGS]), **ours}.items()]
+
+
+def _told_by(access: Access, place: Place, template: Mapping[str, str]) -> Mapping[str, Any]:
+    """What the template says of its machines. A look before the call: what can't be read is not sent."""
+    id, version = template["LaunchTemplateId"], template["Version"]
+    try:
+        found = access.read(place, "ec2", "DescribeLaunchTemplateVersions", LaunchTemplateId=id, Versions=[version])
+    except Unreadable as error:
+        raise NotSent(str(error), final=isinstance(error, NotAllowed)) from None
+    versions = found["LaunchTemplateVersions"]
+    if not versions:
+        raise NotSent(f"there is no version {version} of launch template {id} in {place}", final=True)
+    told: Mapping[str, Any] = versions[0]["LaunchTemplateData"]
+    return told
+
+
+def _like(old: Instance, template: Mapping[str, Any]) -> dict[str, Any]:
+    """In the old one's subnet, reservation and market, of its type."""
+    given: dict[str, Any] = {"InstanceType": old.raw["InstanceType"]} if old.raw.get("InstanceType") else {}
+    if subnet := old.raw.get("SubnetId"):
+        # A template's network interfaces (EFA has them) take no subnet beside them: it goes into each.
+        cards = [{**card, "SubnetId": subnet} for card in template.get("NetworkInterfaces", ())]
+        given |= {"NetworkInterfaces": cards} if cards else {"SubnetId": subnet}
+    if old.raw.get("InstanceLifecycle") == "spot" and "InstanceMarketOptions" not in template:
+        given["InstanceMarketOptions"] = {"MarketType": "spot"}
+    return given | _reservation(old)
 
 
 def _reservation(old: Instance) -> dict[str, Any]:

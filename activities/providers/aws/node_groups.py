@@ -17,12 +17,7 @@ class NodeGroups:
     def grow(self, place: Place, old: Instance, tag: str) -> dict[str, str]:
         """Asks for one node more. Raises `NotSent` or `Unclear`."""
         cluster, name = self._names(old)
-        try:
-            group = self._access.read(place, "eks", "DescribeNodegroup", clusterName=cluster, nodegroupName=name)
-        except Unreadable as error:
-            raise NotSent(str(error)) from None
-        size = group["nodegroup"]["scalingConfig"]
-        has, most = int(size["desiredSize"]), int(size["maxSize"])
+        has, most = self._size(place, cluster, name)
         before = launching.asked(old, tag)
         if before is not None and has >= before.size:
             return {"asked": f"before: {name}: {has} nodes"}
@@ -38,6 +33,11 @@ class NodeGroups:
             scalingConfig={"desiredSize": has + 1}, clientRequestToken=launching.token("grow", tag, old.id, str(has)),
         )  # fmt: skip
         return {"update": str(answer["update"]["id"]), "asked": f"{name}: {has + 1} nodes"}
+
+    def pending(self, place: Place, old: Instance, tag: str) -> int:
+        """To how many nodes it was made to grow for `tag`; 0 where it wasn't, or isn't so large any more."""
+        asked = launching.asked(old, tag)
+        return asked.size if asked and self._size(place, *self._names(old))[0] >= asked.size else 0
 
     def claim(self, reader: Reader, place: Place, old: Instance, tag: str) -> str | None:
         """Tags the first newcomer of the group that no incident has claimed."""
@@ -57,6 +57,15 @@ class NodeGroups:
             Tags=[{"Key": INCIDENT_TAG, "Value": tag}, {"Key": REPLACES_TAG, "Value": old.id}],
         )  # fmt: skip
         return f"{first.id} of node group {name} is this incident's"
+
+    def _size(self, place: Place, cluster: str, name: str) -> tuple[int, int]:
+        """As wanted, and at most. Raises `NotSent`."""
+        try:
+            group = self._access.read(place, "eks", "DescribeNodegroup", clusterName=cluster, nodegroupName=name)
+        except Unreadable as error:
+            raise NotSent(str(error)) from None
+        size = group["nodegroup"]["scalingConfig"]
+        return int(size["desiredSize"]), int(size["maxSize"])
 
     def _names(self, old: Instance) -> tuple[str, str]:
         cluster = next((old.tags[tag] for tag in CLUSTER_TAGS if tag in old.tags), "")

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from activities.ports import NEEDS, MachineState, NotAllowed, NotSent, Unreadable, Verb
+from activities.ports import NEEDS, MachineState, NotAllowed, NotSent, Unclear, Unreadable, Verb
 from activities.providers.aws import launching, rights
 from activities.providers.aws.access import Access, Place
 from activities.providers.aws.groups import Groups
@@ -25,6 +25,7 @@ FRESH_S = 2.0
 """How old the look before a call may be: the act has just read the machine's state."""
 KARPENTER_LABEL = "karpenter.sh/nodepool"
 MANY = 4096
+SOON_S = 5.0
 TASKS_S = 30.0
 """How often a root volume's replacement is asked about while its proof is waited for."""
 
@@ -84,7 +85,7 @@ class AwsProvider:
         )
 
     def locate(self, machine_id: str) -> Machine | None:
-        _, found = self._find(machine_id)
+        found = self._find(machine_id)
         if found is None or found.gone:
             return None
         return Machine(
@@ -115,7 +116,8 @@ class AwsProvider:
                 raise NotSent(f"{self.name} can't {verb} {node.name}", final=True)
             if not ours and (why := self.cannot_make(node)):
                 raise NotSent(why, final=True)
-            place, seen = self._access.place(node), self._seen.pop(node, tag) or self._look(node, tag)
+            place = self._access.place(node)
+            seen = self._seen.pop(node, tag) or self._reader(place).look(node.machine.id, tag)
         except Unreadable as error:
             raise NotSent(str(error), final=isinstance(error, NotAllowed)) from None
         if not ours:
@@ -138,7 +140,7 @@ class AwsProvider:
     def proceed(self, verb: Verb, node: Node, tag: str) -> str | None:
         if verb is Verb.REBOOT and self.options.reboot == "reboot":
             return None
-        place, seen = self._place(node), self._carried.pop(node, tag) or self._look(node, tag)
+        place, seen = self._place(node, tag), self._carried.pop(node, tag) or self._look(node, tag)
         did = self._next(verb, place, seen, tag)
         if did is None:
             self._carried.keep(node, tag, seen)
@@ -163,9 +165,10 @@ class AwsProvider:
     def release(self, node: Node, tag: str, joined: frozenset[str]) -> tuple[str, ...]:
         if not tag:
             raise NotSent("nothing is released without the tag of what asked for it", final=True)
-        place = self._place(node)
+        place = self._place(node, tag)
+        seen = self._claimed(place, node, tag)
         ended = []
-        for one in self._look(node, tag).successors:
+        for one in seen.successors:
             if one.id in joined or one.id == node.machine.id:
                 continue
             if GROUP_TAG in one.tags:
@@ -173,6 +176,9 @@ class AwsProvider:
             else:
                 self._access.write(place, "ec2", "TerminateInstances", who=f"release/{one.id}", InstanceIds=[one.id])
             ended.append(one.id)
+        if seen.instance and launching.asked(seen.instance, tag) and len(ended) == len(seen.successors):
+            # Its group is as large as before: a later end of it must not shrink that once more.
+            launching.forget_asked(self._access, place, seen.instance)
         return tuple(ended)
 
     def hold(self, node: Node) -> bool:
@@ -242,6 +248,8 @@ class AwsProvider:
             return "TerminateInstances accepted"
         # A group that was made to grow for the successor goes back to its size; another is refilled or shrunk.
         grown = bool(seen.successors) or launching.asked(instance, tag) is not None
+        if grown:
+            self._has_a_place(place, seen, tag)
         shrink = grown or self.options.terminate_in_group == "shrink"
         return self._groups.terminate(place, instance, shrink=shrink)
 
@@ -253,6 +261,32 @@ class AwsProvider:
         if (old := seen.instance) and NODE_GROUP_TAG in old.tags:
             return self._node_groups.claim(self._reader(place), place, old, tag)
         return None
+
+    def _has_a_place(self, place: Place, seen: Seen, tag: str) -> None:
+        """The group loses a place with the old machine, so its successor has one before. Raises `NotSent`."""
+        try:
+            claimed = self._bring_in(place, seen, tag)
+        except (Unclear, Unreadable) as error:
+            raise NotSent(str(error)) from None
+        if not seen.successors and not claimed:
+            raise NotSent("its group has launched no successor yet", retry_after_s=SOON_S)
+        if seen.successors and seen.successors[0].state != "running":
+            raise NotSent(f"its successor {seen.successors[0].id} is not running yet", retry_after_s=SOON_S)
+
+    def _claimed(self, place: Place, node: Node, tag: str) -> Seen:
+        """With the newcomer of a node group that was made to grow. Raises `NotSent` where that is still to come."""
+        seen = self._look(node, tag)
+        old = seen.instance
+        if seen.successors or old is None or NODE_GROUP_TAG not in old.tags:
+            return seen
+        if self._node_groups.claim(self._reader(place), place, old, tag):
+            return self._look(node, tag)
+        if size := self._node_groups.pending(place, old, tag):
+            raise NotSent(
+                f"node group {old.tags[NODE_GROUP_TAG]} was made to grow to {size} for it, and its newcomer isn't"
+                " there yet; nobody can take that back but its owner, by its size",
+            )
+        return seen
 
     def _task_failed(self, place: Place, instance: Instance) -> None:
         now = time.monotonic()
@@ -277,26 +311,26 @@ class AwsProvider:
         return instance
 
     def _look(self, node: Node, tag: str) -> Seen:
-        return self._reader(self._place(node)).look(node.machine.id, tag)
+        return self._reader(self._place(node, tag)).look(node.machine.id, tag)
 
-    def _place(self, node: Node) -> Place:
-        """Of a node that is gone, and with it the label that told its account, wherever its machine is found."""
-        try:
+    def _place(self, node: Node, tag: str) -> Place:
+        """Of a node that is gone, and with it the label that told its account, wherever its machine is, or what was
+        asked for in its place. Raises `Unreadable`."""
+        if node.labels or len(self.options.accounts) < 2:
             return self._access.place(node)
-        except NotAllowed:
-            known = bool(node.labels) or not node.machine.id
-            place, _ = (None, None) if known else self._find(node.machine.id, node.topology.get("region"))
-            if place is None:
-                raise
-            return place
-
-    def _find(self, machine_id: str, region: str | None = None) -> tuple[Place | None, Instance | None]:
+        region = node.topology.get("region")
         for place in self._access.places:
-            if region not in (None, place.region):
-                continue
+            if region in (None, place.region):
+                seen = self._reader(place).look(node.machine.id, tag)
+                if seen.instance or seen.asked:
+                    return place
+        return self._access.place(node)
+
+    def _find(self, machine_id: str) -> Instance | None:
+        for place in self._access.places:
             if (found := self._reader(place).by("instance-id", {machine_id}).get(machine_id)) is not None:
-                return place, found
-        return None, None
+                return found
+        return None
 
     def _reader(self, place: Place) -> Reader:
         with self._lock:

@@ -323,6 +323,16 @@ async def test_the_doctor_has_one_line_for_it(far: FarSide, desk: Opens, monkeyp
         await doctor._parts(Settings())
 
 
+def test_a_page_of_something_in_between_is_no_answer(far: FarSide) -> None:
+    rig = AwsRig(far)
+    far.rewrite = dict.fromkeys(("DescribeInstances", "RebootInstances"), (b"<", b"<<"))
+    with pytest.raises(Unreadable):
+        rig.aws.state(rig.node, TAG)
+    far.rewrite.pop("DescribeInstances")
+    with pytest.raises(Unclear):
+        rig.aws.do(Verb.REBOOT, rig.node, TAG)
+
+
 def test_no_credentials_at_all_are_told(far: FarSide, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = AwsRig(far)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
