@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
+from urllib.parse import urlsplit
 
-from pydantic import model_validator
+from pydantic import AfterValidator, StringConstraints, model_validator
 
 from activities.ports import NotAllowed
 from medevac.model import Model
@@ -36,3 +38,24 @@ class Secret(Model):
         if not found:
             raise NotAllowed(f"its secret in {where} is empty or not set")
         return found
+
+
+def here(host: str) -> bool:
+    """Whether it is this very machine, the only one that secrets are sent to in the clear."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _unread(url: str) -> str:
+    there = urlsplit(url)
+    if there.scheme == "http" and not here(there.hostname or ""):
+        raise ValueError("http shows its secret to everybody in between; write https")
+    return url
+
+
+SafeUrl = Annotated[str, StringConstraints(pattern=r"^https?://[!-~]{1,500}$"), AfterValidator(_unread)]
+"""Of a system that a secret is sent to."""

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from activities.registry import ConfigurationError
-from activities.secret import Secret
+from activities.secret import SafeUrl, Secret
 from medevac.faults.classes import FaultClass
 from medevac.model import Model
 from medevac.telling.facts import Links
@@ -91,5 +91,5 @@ class SlackOptions(Model):
     """Groups of the policy → Slack's user groups, called by name where a question is told to them."""
     drill: bool = False
     """A workspace for trials, the only kind that a simulated fleet may speak to."""
-    api: str = Field(default="https://slack.com/api/", pattern=r"^https?://[!-~]{1,200}/$")
+    api: SafeUrl = Field(default="https://slack.com/api/", pattern=r"/$")
     timeout_s: float = Field(default=5.0, gt=0, le=30)

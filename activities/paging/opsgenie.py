@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal
 from urllib.parse import quote
 
-from pydantic import Field
-
 from activities.paging.http import PagerOptions, client, secret_of, send
 from activities.ports import Page
-from activities.secret import Secret
+from activities.secret import SafeUrl, Secret
 
 MAX_MESSAGE = 130
 MAX_TEXT = 15_000
@@ -19,7 +17,7 @@ Priority = Literal["P1", "P2", "P3", "P4", "P5"]
 class Options(PagerOptions):
     api_key: Secret
     """Of an API integration that may create and update."""
-    url: str = Field(default="https://api.opsgenie.com", pattern=r"^https?://[!-~]{1,200}$")
+    url: SafeUrl = "https://api.opsgenie.com"
     """EU accounts: `https://api.eu.opsgenie.com`."""
     critical: Priority = "P1"
     warning: Priority = "P3"

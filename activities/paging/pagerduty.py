@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
-
 from activities.paging.http import PagerOptions, client, secret_of, send
 from activities.ports import Page
-from activities.secret import Secret
+from activities.secret import SafeUrl, Secret
 
 MAX_SUMMARY = 1_024
 MAX_TEXT = 8_000
@@ -17,7 +15,7 @@ MAX_TEXT = 8_000
 class Options(PagerOptions):
     routing_key: Secret
     """The integration key of an "Events API v2" integration."""
-    url: str = Field(default="https://events.pagerduty.com", pattern=r"^https?://[!-~]{1,200}$")
+    url: SafeUrl = "https://events.pagerduty.com"
     """EU accounts: `https://events.eu.pagerduty.com`."""
 
 

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from activities.failures import redact
 from activities.ports import NotAllowed, NotSent, Said, Thread, TicketRef, Unclear, Unreadable
-from activities.secret import Secret
+from activities.secret import SafeUrl, Secret
 from activities.tickets.options import TicketOptions, short
 
 PROPERTY = "medevac"
@@ -26,7 +26,7 @@ DENIED = (401, 403)
 
 
 class Options(TicketOptions):
-    url: str = Field(pattern=r"^https?://[!-~]{1,500}$")
+    url: SafeUrl
     project: str = Field(pattern=r"^[A-Z][A-Z0-9_]{1,99}$")
     issue_type: str = "Task"
     user: str = ""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import imaplib
-import ipaddress
 import smtplib
 import ssl
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from activities.failures import redact
 from activities.ports import NotAllowed, NotSent, Thread, TicketRef, Unclear, Unreadable
-from activities.secret import Secret
+from activities.secret import Secret, here
 from activities.tickets import mail_text
 from activities.tickets.options import TicketOptions, mark, short
 from medevac.model import Model
@@ -44,7 +43,7 @@ class Server(Model):
 
     @model_validator(mode="after")
     def _safe(self) -> Self:
-        if self.security == "plain" and not _here(self.host):
+        if self.security == "plain" and not here(self.host):
             raise ValueError(f"{self.host}: `security: plain` sends letters and passwords in the clear; use `tls`")
         if bool(self.user) != (self.password is not None):
             raise ValueError("`user` and `password` go together")
@@ -264,15 +263,6 @@ def suppress_disconnect(smtp: smtplib.SMTP) -> Iterator[None]:
     yield
     with suppress(OSError, smtplib.SMTPException):
         smtp.quit()
-
-
-def _here(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def make(name: str, options: dict[str, Any]) -> MailTickets:

@@ -127,8 +127,7 @@ class RedfishProvider:
                 raise NotSent(f"{self.name} can't {verb} {node.name}", final=True)
             board = self._board(node)
             seen = board.look()
-            if not seen.there or (other := self._stranger(node, seen)):
-                raise NotSent(f"its BMC says: {other if seen.there else 'no machine is there'}", final=True)
+            self._not_a_stranger(node, seen)
             how = self._way(verb, node, board, seen)
         except Unreadable as error:
             raise NotSent(str(error), final=isinstance(error, NotAllowed)) from None
@@ -192,6 +191,7 @@ class RedfishProvider:
         board = self._board(node)
         try:
             seen = board.look()
+            self._not_a_stranger(node, seen)
             ways = board.resets(seen)
         except Unreadable as error:
             raise NotSent(str(error)) from None
@@ -255,6 +255,12 @@ class RedfishProvider:
                 )
             case _:
                 return f"the machine is {seen.uuid or '?'}, serial {seen.serial or '?'}, not {node.machine.id} {serial}"
+
+    def _not_a_stranger(self, node: Node, seen: Seen) -> None:
+        """Raises `NotSent`, or `NotAllowed` where nothing tells."""
+        other = self._stranger(node, seen) if seen.there else "no machine is there"
+        if other:
+            raise NotSent(f"its BMC says: {other}", final=True)
 
     def _remember(self, node: Node, tag: str) -> _Wait:
         with self._lock:

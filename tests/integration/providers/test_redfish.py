@@ -236,6 +236,8 @@ def test_another_machine_at_the_address_is_not_touched(bmcs: Bmcs) -> None:
     with pytest.raises(NotSent, match="not " + rig.node.machine.id) as refused:
         rig.provider.do(Verb.REBOOT, rig.node, TAG)
     assert refused.value.final
+    with pytest.raises(NotSent, match="not " + rig.node.machine.id):
+        rig.redfish.force(Verb.REBOOT, rig.node, TAG)
     assert bmcs.calls == []
 
 
