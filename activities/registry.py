@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from activities.evidence_store import EvidenceStore
 from activities.ports import Chat, CheckResult, Checks, Cluster, Pager, Provider, TakesInventory, Tickets
@@ -22,8 +23,16 @@ class ConfigurationError(ValueError):
 
 
 def complaints(error: ValidationError) -> str:
-    """What is wrong with options, without what stands in them: it may be a secret in the wrong place."""
-    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False))
+    """What is wrong with options, without what stands in them: it may be a secret in the wrong place.
+
+    Their names are quoted, so that those of secrets aren't blanked as if a secret followed.
+    """
+    return "; ".join(_complaint(one) for one in error.errors(include_input=False))
+
+
+def _complaint(one: ErrorDetails) -> str:
+    where = ".".join(map(str, one["loc"]))
+    return f"`{where}`: {one['msg']}" if where else one["msg"]
 
 
 class NotConfigured(LookupError):

@@ -244,6 +244,6 @@ def make(name: str, options: dict[str, Any]) -> KubernetesChecks:
         return KubernetesChecks(name, read)
     except Exception as error:
         raise ConfigurationError(
-            f"checks {name} (kubernetes): no credentials: {error}; give `kubeconfig` (and `context`) in its options,"
+            f"checks {name} (kubernetes): can't sign in: {error}; give `kubeconfig` (and `context`) in its options,"
             " as its cluster has them"
         ) from None

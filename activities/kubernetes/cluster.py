@@ -222,6 +222,6 @@ def make(name: str, options: dict[str, Any]) -> KubernetesCluster:
         return KubernetesCluster(name, read)
     except Exception as error:
         raise ConfigurationError(
-            f"cluster {name} (kubernetes): no credentials: {error}; give `kubeconfig` (and `context`) in its options,"
+            f"cluster {name} (kubernetes): can't sign in: {error}; give `kubeconfig` (and `context`) in its options,"
             " set KUBECONFIG, or run inside the cluster"
         ) from None

@@ -102,7 +102,9 @@ _UNSURE = re.compile(
     r"|didn|couldn|yet|if|unless|until|once|when|whether|before|will|would|shall|should|could|may|might|must|can"
     r"|going to|to be|need(?:s|ed)?|schedul(?:e|ed|ing)|plan(?:ned|ning)?|pending|await(?:ing)?|order(?:ed)?"
     r"|expect(?:ed)?|request(?:ed|ing)?|please|tomorrow|soon|recommend(?:ed)?|propos(?:e|ed)|suggest(?:ed)?|being"
-    r"|in progress|another customer|instead of|partially|nothing|nobody|none|still|down|broken)\b|n't\b|n’t\b",
+    r"|in progress|instead of|partially|nothing|nobody|none|still|down|broken|previous(?:ly)?"
+    r"|(?:an)?other (?:customer|host|machine|node|server|rack|ticket|case)|last (?:week|month|year)"
+    r"|doubt(?:s|ed|ful)?|false(?:ly)?|mistake(?:n|nly)?|wrong(?:ly)?|lied|wait(?:s|ing)?|however|but|except|though)\b|n't\b|n’t\b",
     re.IGNORECASE,
 )
 """Any of these in a sentence, and it claims nothing: better a person reads one reply too many."""
@@ -113,7 +115,7 @@ _FOREIGN_DENIAL = re.compile(
 _OTHER_SCRIPT = re.compile(r"[\u0370-\u1dff\u2e80-\ud7ff\uf900-\ufdff\ufe70-\ufefc\U00020000-\U0003ffff]")
 """Letters of languages in which nobody here would see a denial."""
 _ABOUT_IT = re.compile(
-    r"replac|swap|exchang|repair|fix|resolv|done|ausgetauscht|remplac|reemplaz|yet|still|noch", re.IGNORECASE
+    r"parts?\b|replac|swap|exchang|repair|fix|resolv|done|ausgetauscht|remplac|reemplaz|yet|still|noch", re.IGNORECASE
 )
 
 

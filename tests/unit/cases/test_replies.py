@@ -19,6 +19,7 @@ OURS = "xid/79 on i-0abc\n\nMachine: i-0abc\nWhat was tried:\n- reboot: the GPU 
         "Replaced the baseboard.",
         "We have swapped out the board, new serial 1652424.",
         "Replacement is done.",
+        "We have replaced the faulty GPU with another one earlier today.",
     ],
 )
 def test_a_replacement_that_is_claimed(text: str) -> None:
@@ -35,6 +36,14 @@ def test_a_replacement_that_is_claimed(text: str) -> None:
         "The GPU hasn't been replaced.",
         "The GPU hasn’t been replaced.",
         "It was never replaced.",
+        "I doubt that it has been replaced.",
+        "It is false that the GPU was replaced.",
+        "The host has been replaced by mistake.",
+        "We have replaced the GPU, however the node does not POST.",
+        "We have replaced the GPU but it is gone from the bus.",
+        "We have replaced the DIMM in another host.",
+        "We have replaced the fan. The GPU: waiting for parts.",
+        "The GPU was replaced last month for ticket 12.",
         "The part will be replaced on Monday.",
         "The board is going to be replaced.",
         "We can confirm that the GPU needs to be replaced.",

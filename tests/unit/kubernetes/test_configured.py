@@ -64,7 +64,7 @@ def test_a_clusters_checks_rungs_and_evidence_are_what_the_file_says(built: Any,
     ("wrong", "says"),
     [
         ({"checks": "{}"}, "image"),
-        ({"checks": "{kubeconfig: /nowhere, image: python}"}, "no credentials"),
+        ({"checks": "{kubeconfig: /nowhere, image: python}"}, "can't sign in"),
         ({"checks": "{image: python, imagee: x}"}, "imagee"),
         ({"checks": "{image: python, command: [/check]}"}, "only you know"),
         ({"node_side": "{image: python, reset_gpu: {linked: perhaps}}"}, "node_side.reset_gpu.linked"),

@@ -6,7 +6,9 @@ import traceback
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
+from activities.failures import redact
 from activities.registry import ConfigurationError
 from medevac.policy.loading import load, preset
 from worker import parts
@@ -47,6 +49,20 @@ def config(tmp_path: Path, text: str) -> Path:
 def test_a_good_file_is_read(tmp_path: Path) -> None:
     found = load_config(config(tmp_path, GOOD))
     assert (found.installation, found.simulated, found.senders[0].name) == ("acme", True, "prom")
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    ({"token": "hunter2"}, "`token`: Extra inputs are not permitted"),
+    ({"commands": {"state": ["/bin/true"]}, "secret_key": "hunter2"}, "`secret_key`: Extra inputs"),
+    ({"commands": {"state": "/bin/true"}}, "`commands.state`: Input should be a valid tuple"),
+])  # fmt: skip
+def test_an_option_named_like_a_secret_is_still_named_where_secrets_are_blanked(
+    options: dict[str, JsonValue], says: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parts._made("providers", Part(name="own", kind="command", options=options))
+    assert says in redact(str(caught.value))
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
