@@ -56,18 +56,20 @@ class Groups:
         )  # fmt: skip
         return f"{instance.id} joined group {name}"
 
-    def terminate(self, place: Place, instance: Instance, *, shrink: bool) -> str:
-        """Raises `NotSent` where the group, or whoever protects the machine in it, doesn't allow it."""
-        member = self.member(place, instance.id)
-        if member is None:
-            raise NotSent(f"{instance.id} is tagged as a group's, but its group doesn't know it; see to it", final=True)
-        if member["LifecycleState"] in OVER:
-            return f"already {member['LifecycleState']}"
+    def may_end(self, place: Place, id: str) -> Mapping[str, Any]:
+        """As its group has it. Raises `NotSent` where that, or whoever protects it there, doesn't allow its end."""
+        member = self._member(place, id)
         if member.get("ProtectedFromScaleIn") and self._access.options.scale_in_protected == "refuse":
             raise NotSent(
-                f"{instance.id} is protected from scale-in; lift that, or set `scale_in_protected: terminate`",
-                final=True,
+                f"{id} is protected from scale-in; lift that, or set `scale_in_protected: terminate`", final=True
             )
+        return member
+
+    def terminate(self, place: Place, instance: Instance, *, shrink: bool, made_by_us: bool = False) -> str:
+        """What we have made is protected from others only. Raises `NotSent`."""
+        member = self._member(place, instance.id) if made_by_us else self.may_end(place, instance.id)
+        if member["LifecycleState"] in OVER:
+            return f"already {member['LifecycleState']}"
         # What stands by isn't counted by its group: nothing is to be taken from its size, nor refilled.
         standby = member["LifecycleState"] in ("Standby", "EnteringStandby")
         if not shrink and not standby:
@@ -107,6 +109,12 @@ class Groups:
                 AutoScalingGroupName=group, LifecycleHookName=hook, InstanceId=instance.id,
             )  # fmt: skip
         return bool(hooks)
+
+    def _member(self, place: Place, id: str) -> Mapping[str, Any]:
+        member = self.member(place, id)
+        if member is None:
+            raise NotSent(f"{id} is tagged as a group's, but its group doesn't know it; see to it", final=True)
+        return member
 
     def _ours(self, place: Place, group: str, named: tuple[str, ...]) -> list[str]:
         found = self._ask(place, "DescribeLifecycleHooks", AutoScalingGroupName=group)["LifecycleHooks"]

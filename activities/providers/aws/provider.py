@@ -172,7 +172,7 @@ class AwsProvider:
             if one.id in joined or one.id == node.machine.id:
                 continue
             if GROUP_TAG in one.tags:
-                self._groups.terminate(place, one, shrink=True)
+                self._groups.terminate(place, one, shrink=True, made_by_us=True)
             else:
                 self._access.write(place, "ec2", "TerminateInstances", who=f"release/{one.id}", InstanceIds=[one.id])
             ended.append(one.id)
@@ -214,6 +214,8 @@ class AwsProvider:
         if seen.successors:
             return f"asked for before: {seen.successors[0].id}"
         _not_karpenters(old)
+        if GROUP_TAG in old.tags:
+            self._groups.may_end(place, old.id)
         if NODE_GROUP_TAG in old.tags:
             return self._growing(place, old, lambda: dict(self._node_groups.grow(place, old, tag)))
         if group := old.tags.get(GROUP_TAG):

@@ -15,7 +15,7 @@ from medevac.fleet.node import Machine, Node
 from medevac.incident import Outcome
 from tests.contracts.desk import Desk
 from tests.contracts.rigs import ProviderRig, Trouble
-from tests.integration.providers.aws_rig import IMAGE, AwsRig, GroupRig, NodeGroupRig
+from tests.integration.providers.aws_rig import GROUP, IMAGE, AwsRig, GroupRig, NodeGroupRig
 from tests.integration.providers.far_side import REGION, FarSide
 
 TAG = "inc-1"
@@ -166,3 +166,25 @@ def test_after_a_release_a_mere_termination_refills_the_group(far: FarSide) -> N
     rig.aws.do(Verb.TERMINATE, rig.node, TAG)
     assert rig.group()["DesiredCapacity"] == 1
     assert len(rig.members()) == 1
+
+
+def test_nothing_is_bought_for_what_may_not_be_ended(far: FarSide) -> None:
+    rig = GroupRig(far)
+    protect(rig, rig.node.machine.id)
+    with pytest.raises(NotSent, match="protected from scale-in"):
+        rig.aws.do(Verb.REQUEST, rig.node, TAG)
+    assert rig.billed() == 0
+
+
+def test_a_successor_is_released_though_its_group_protects_newcomers(far: FarSide) -> None:
+    rig = GroupRig(far)
+    rig.aws.do(Verb.REQUEST, rig.node, TAG)
+    rig.aws.proceed(Verb.REQUEST, rig.node, TAG)
+    [successor] = [id for id in rig.members() if id != rig.node.machine.id]
+    protect(rig, successor)
+    assert rig.aws.release(rig.node, TAG, frozenset()) == (successor,)
+    assert (rig.group()["DesiredCapacity"], rig.members()) == (1, [rig.node.machine.id])
+
+
+def protect(rig: GroupRig, id: str) -> None:
+    rig.autoscaling.set_instance_protection(InstanceIds=[id], AutoScalingGroupName=GROUP, ProtectedFromScaleIn=True)
