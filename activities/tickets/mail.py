@@ -31,6 +31,7 @@ BUSY_S = 60.0
 MOST_READ = 50
 """Newest letters of one case that are read."""
 MOST_BYTES = 500_000
+ANSWERS = ("References", "In-Reply-To")
 
 
 class Server(Model):
@@ -92,9 +93,11 @@ class MailTickets:
         now = datetime.now(UTC)
         said = []
         with self._inbox() as inbox:
-            for uid in self._search(inbox, "SUBJECT", f'"{key}"')[-MOST_READ:]:
+            ways = (("SUBJECT", f'"{key}"'), *(("HEADER", name, f'"<{ref.id}>"') for name in ANSWERS))
+            found = {uid for way in ways for uid in self._search(inbox, *way)}
+            for uid in sorted(found, key=int)[-MOST_READ:]:
                 message = mail_text.parse(self._fetch(inbox, uid))
-                if mark(key) in mail_text.header(message, "subject"):
+                if mark(key) in mail_text.header(message, "subject") or ref.id in mail_text.answered(message):
                     said.append(mail_text.said(message, now, self._options.sender))
         return Thread(open=True, said=tuple(sorted(said, key=lambda one: one.at)))
 

@@ -15,6 +15,7 @@ from activities.ports import Said
 
 MOST_TEXT = 50_000
 KEY = re.compile(r"\[(case-[0-9a-f]{12})\]")
+ID = re.compile(r"<([^<>\s]{1,200})>")
 HEADERS = (
     "auto-submitted", "x-autoreply", "x-autorespond", "x-auto-response-suppress", "precedence", "return-path",
 )  # fmt: skip
@@ -34,9 +35,16 @@ def header(message: EmailMessage, name: str) -> str:
         return ""
 
 
-def key_of(message: EmailMessage) -> str | None:
+def answered(message: EmailMessage) -> tuple[str, ...]:
+    """Ids of the letters that it answers, the first of the correspondence in front. Help desks keep them where they
+    write subjects of their own."""
+    return tuple(ID.findall(f"{header(message, 'references')} {header(message, 'in-reply-to')}"))
+
+
+def ticket_of(message: EmailMessage) -> str | None:
+    """The case by its key in the subject, else the ticket by the letter that opened it."""
     found = KEY.search(header(message, "subject"))
-    return found[1] if found else None
+    return found[1] if found else next(iter(answered(message)), None)
 
 
 def said(message: EmailMessage, received_at: datetime, own: str = "") -> Said:

@@ -105,7 +105,7 @@ def _read(kind: str, body: bytes, now: datetime, own: str) -> tuple[str | None, 
     """The ticket and what was said; without the latter the ticket system is asked itself."""
     if kind.partition(";")[0].strip().lower() == "message/rfc822":
         message = mail_text.parse(body)
-        return mail_text.key_of(message), mail_text.said(message, now, own)
+        return mail_text.ticket_of(message), mail_text.said(message, now, own)
     try:
         given: Any = json.loads(body)
     except (ValueError, RecursionError):

@@ -60,6 +60,14 @@ class TestMail(ThreadContract):
         with FarMail() as far:
             yield MailRig(far)
 
+    @pytest.mark.parametrize("name", ["In-Reply-To", "References"])
+    def test_a_help_desk_that_writes_subjects_of_its_own_is_heard(self, rig: MailRig, name: str) -> None:
+        tickets, ref = self.ticket(rig)
+        rig.far.deliver("Which slot?", "[#4711] Your request", **{name: f"<other@us.example>\r\n <{ref.id}>"})
+        rig.far.deliver("Another matter", "[#4712] Your request", **{name: "<other@us.example>"})
+        theirs = [said.text for said in tickets.thread(ref, KEY).said if not said.ours]
+        assert theirs == ["Which slot?"]
+
     def test_the_key_is_in_the_subject_and_one_line(self, rig: MailRig) -> None:
         rig.tickets.open(KEY, "xid/79\r\nBcc: everybody@us.example", "body", "p")
         (letter,) = rig._letters()

@@ -186,6 +186,21 @@ async def test_a_whole_letter_is_read_and_its_automata_are_nothing(client: httpx
     assert len(now(stores).sayings) == 1, "an automatic reply is said to nobody"
 
 
+async def test_a_letter_with_a_subject_of_its_own_is_known_by_what_it_answers(
+    client: httpx.AsyncClient, stores: Stores
+) -> None:
+    put(stores, case(system="mail"))
+    ticket = now(stores).ticket
+    assert ticket is not None
+    letter = (
+        "Subject: [#4711] Your request\r\nFrom: Support <s@p.example>\r\nMessage-ID: <a@p>\r\n"
+        f"References: <{ticket.id}> <b@p>\r\nIn-Reply-To: <b@p>\r\n\r\nIs it in rack 4?"
+    )
+    given = {**BASIC, "Content-Type": "message/rfc822"}
+    await client.post("/v1/case-replies/mail", content=letter.encode(), headers=given)
+    assert [heard.proposal for heard in now(stores).heard] == [Proposal.ANSWER]
+
+
 async def test_our_own_letter_that_comes_back_is_no_reply(
     client: httpx.AsyncClient, services: Services, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
