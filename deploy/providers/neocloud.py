@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 NEVER, LATER, NOT_ALLOWED, UNKNOWN = 65, 75, 77, 1
 API = urlsplit(os.environ.get("NEOCLOUD_URL", "https://api.neocloud.example"))
 TIMEOUT_S = 20
+ENDED = ("terminating", "terminated")
 TYPES = {"h100-sxm-80g": "gpu.8x.h100"}
 """Your provider's machine type by SKU: for successors of machines that are somebody else's (`elsewhere: true`)."""
 
@@ -60,7 +61,8 @@ def machine(id):
 
 
 def tagged(tag):
-    return call("GET", f"/v1/machines?tag={quote(tag, safe='')}")["machines"]
+    found = call("GET", f"/v1/machines?tag={quote(tag, safe='')}")["machines"]
+    return [one for one in found if one["status"] not in ENDED]
 
 
 def state(told):
@@ -99,8 +101,11 @@ def request(told):
         return {"answer": f"asked for before: {asked[0]['id']}"}
     # The incident is the token: asked again, the same machine is the answer.
     key = f"medevac-{told['tag']}-{old['id']}"
-    made = call("POST", "/v1/machines", {"type": old["type"], "zone": old["zone"], "tag": told["tag"]}, key)
-    return {"answer": made["id"]}
+    while True:
+        made = call("POST", "/v1/machines", {"type": old["type"], "zone": old["zone"], "tag": told["tag"]}, key)
+        if ((machine(made["id"]) or {}).get("status")) not in ENDED:
+            return {"answer": made["id"]}
+        key += f"-{made['id']}"  # asked for before, and released since: that one never comes again
 
 
 def terminate(told):

@@ -274,6 +274,17 @@ class ReplacingContract(ProviderContract):
         assert rig.billed() == 1
         assert self.state(rig).exists
 
+    def test_after_one_that_was_released_another_comes(self, rig: ProviderRig) -> None:
+        assert isinstance(rig.provider, HasRelease)
+        rig.provider.do(Verb.REQUEST, rig.node, TAG)
+        self.carry_on(rig, TAG)
+        assert len(rig.provider.release(rig.node, TAG, frozenset())) == 1
+        rig.pass_time()
+        assert rig.billed() == 0
+        rig.provider.do(Verb.REQUEST, rig.node, TAG)
+        self.carry_on(rig, TAG)
+        assert rig.billed() == 1
+
 
 class ElsewhereContract:
     """Of providers that also make successors of machines that aren't their own. Mix it in, with a rig that may."""

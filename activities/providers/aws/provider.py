@@ -256,12 +256,14 @@ class AwsProvider:
         return self._groups.terminate(place, instance, shrink=shrink)
 
     def _bring_in(self, place: Place, seen: Seen, tag: str) -> str | None:
-        if why := launching.ended_by_itself(seen):
-            raise NotSent(why, final=True)
         if seen.successors:
             return self._groups.join(place, seen.successors[0])
-        if (old := seen.instance) and NODE_GROUP_TAG in old.tags:
+        if (
+            old := seen.instance
+        ) and NODE_GROUP_TAG in old.tags:  # in place of one that has ended, EKS launches another
             return self._node_groups.claim(self._reader(place), place, old, tag)
+        if why := launching.ended_by_itself(seen):
+            raise NotSent(why, final=True)
         return None
 
     def _has_a_place(self, place: Place, seen: Seen, tag: str) -> None:
