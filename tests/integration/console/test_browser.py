@@ -202,6 +202,7 @@ def tab_to(page: Page, words: str) -> None:
 def test_an_approver_votes_by_keyboard_alone(opens: Opens, engine: StubEngine, sick: Node) -> None:
     page = opens()
     page.goto("/approvals")
+    expect(page.locator("#token")).to_be_focused()
     page.keyboard.type("ada-token")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Approvals")
