@@ -73,6 +73,10 @@ def unreadable(what: str, error: Exception) -> ApplicationError:
     return waits(f"{what} can't be read, so nothing is done: {detail}", UNREADABLE_RETRY_S, "Unreadable")
 
 
+class Slow(Unreadable):
+    """No answer yet; the call goes on, and most likely ends well."""
+
+
 class Bounded:
     """Calls that may not delay the caller: past their time it goes on without the answer.
 
@@ -86,15 +90,15 @@ class Bounded:
         return self._pool.submit(fn, *args, **kwargs)
 
     def call(self, timeout_s: float, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """The answer, the call's own error, or `Unreadable` when it isn't there in time."""
+        """The answer, the call's own error, or `Slow` when it isn't there in time."""
         future = self.start(fn, *args, **kwargs)
         try:
             return future.result(timeout_s)
         except TimeoutError as error:
             if future.done():  # the call's own error
                 raise
-            future.cancel()
-            raise Unreadable(f"no answer within {timeout_s:g} s") from error
+            words = f"no answer within {timeout_s:g} s"
+            raise (Unreadable if future.cancel() else Slow)(words) from error
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

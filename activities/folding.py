@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from activities.failures import PROTECTIVE_BUDGET_S, Bounded, redact
+from activities.failures import PROTECTIVE_BUDGET_S, Bounded, redact, waits
 from activities.ports import Unreadable
 from activities.storage.ledger import Ledger
 from medevac.incident import Line, StepKey
@@ -21,6 +21,8 @@ ALONE = 3
 WINDOW = timedelta(seconds=60)
 SETTLED = timedelta(seconds=5)
 """Kept between a window's end and its telling: another process may still be writing the window's last line."""
+ATTEMPTS, RETRY_S = 6, 2.0
+"""So often and so soon a ledger that doesn't answer is asked before one message of a storm is told by itself."""
 LOOK_BACK_H = 3
 """How long nobody may sweep before what was folded is no longer told in chat; the incidents stand in the ledger."""
 NAMED = 3
@@ -45,25 +47,33 @@ class Folding:
         self._lock = threading.Lock()
         self._lately: dict[str, deque[datetime]] = {}
 
-    def folds(self, key: StepKey, topic: str, text: str, page: bool, now: datetime) -> bool:
+    def folds(self, key: StepKey, topic: str, text: str, page: bool, now: datetime, attempt: int = 1) -> bool:
         """True when the message is written down to be told with others. Asked again for one key, it answers alike.
 
-        A ledger that can't be reached folds nothing: better told twice than never.
+        A ledger that can't be reached folds nothing: better told twice than never. In a storm, which makes it slow, it
+        is asked again for a while first: raises `ApplicationError` then.
         """
         with self._lock:
+            lately = self._lately.setdefault(topic, deque(maxlen=ALONE))
+            storm = len(lately) == ALONE and lately[0] > now - WINDOW
+            sure = storm and attempt == 1
             try:
-                return self._bounded.call(PROTECTIVE_BUDGET_S, self._decide, key, topic, text, page, now)
-            except Unreadable:
-                return False
+                folded = self._bounded.call(PROTECTIVE_BUDGET_S, self._decide, key, topic, text, page, now, sure)
+            except Unreadable as error:
+                if storm and attempt < ATTEMPTS:
+                    raise waits(
+                        f"too many messages to tell them one by one, and the ledger: {error}", RETRY_S
+                    ) from None
+                folded = False
+            lately.append(now)
+            return folded
 
-    def _decide(self, key: StepKey, topic: str, text: str, page: bool, now: datetime) -> bool:
-        lately = self._lately.setdefault(topic, deque(maxlen=ALONE))
-        storm = len(lately) == ALONE and lately[0] > now - WINDOW
-        known = [line for name in _books(now, 1) for line in self._ledger.lines(name)] if not storm else []
+    def _decide(self, key: StepKey, topic: str, text: str, page: bool, now: datetime, sure: bool) -> bool:
+        known = [line for name in _books(now, 1) for line in self._ledger.lines(name)] if not sure else []
         if before := [line for line in known if line.key.step == str(key)]:
             return before[0].kind == FOLDED
         recent = [line.at for line in known if line.data.get("topic") == topic and line.at > now - WINDOW]
-        folded = storm or len(recent) >= ALONE
+        folded = sure or len(recent) >= ALONE
         line = Line(
             key=StepKey(incident=book(now), step=str(key)),
             at=now,
@@ -72,7 +82,6 @@ class Folding:
             data={"topic": topic, "page": page},
         )
         self._ledger.add_lines([line])
-        lately.append(now)
         return folded
 
 

@@ -12,7 +12,7 @@ from temporalio import activity
 from activities import signatures as sig
 from activities.census import CensusTaker
 from activities.clock import Clock, utcnow
-from activities.failures import Bounded, redact, unreadable, waits
+from activities.failures import Bounded, Slow, redact, unreadable, waits
 from activities.guard.store import GuardStore
 from activities.ports import NotSent
 from activities.registry import NotConfigured, Registry
@@ -24,6 +24,8 @@ from medevac.incident import Outcome, StepResult
 GUARD_S = 1.0
 PATIENT_ATTEMPTS = 2
 """So often a guard that doesn't answer is asked again before a mark goes without it."""
+BUSY_S = 5.0
+"""One that has answered others within this time is busy, not lost: a mark waits for its answer."""
 ALONE = 3
 ALONE_WINDOW_S = 600.0
 """Marks that one process makes while the guard can't be reached: the least that the shipped budget allows a pool."""
@@ -145,7 +147,8 @@ class MarkActivities:
         try:
             return self._bounded.call(GUARD_S, self._guard.mark_grant, lease, self._clock(), self._count(request))
         except Exception as error:
-            if activity.info().attempt <= PATIENT_ATTEMPTS:
+            busy = isinstance(error, Slow) and self._guard.alive(BUSY_S)
+            if busy or activity.info().attempt <= PATIENT_ATTEMPTS:
                 raise waits(f"the guard does not answer: {error}", 0.2, "Unreadable") from None
             if self._alone.take():
                 activity.logger.warning("guard can't be reached, marking without it: %s", redact(str(error)))

@@ -36,6 +36,10 @@ class MessageActivities:
         self._clock = clock
         self._quietly = quietly
 
+    def _folds(self, request: sig.NotifyRequest) -> bool:
+        given = (request.key, request.topic, request.text, request.page)
+        return self._folding.folds(*given, self._clock(), activity.info().attempt)
+
     @activity.defn(name=sig.NOTIFY.name, no_thread_cancel_exception=True)
     def notify(self, request: sig.NotifyRequest) -> StepResult:
         """A ledger that is down doesn't silence it: then a crash at the wrong moment may say it twice."""
@@ -44,7 +48,7 @@ class MessageActivities:
             return StepResult(outcome=Outcome.DONE, reason="its own message says so", at=self._clock())
         if request.topic and self._quietly and (why := self._quietly.of(request.key.incident, self._clock())):
             return StepResult(outcome=Outcome.DONE, reason=f"nobody was told: {why}", at=self._clock())
-        if request.topic and self._folding.folds(request.key, request.topic, request.text, request.page, self._clock()):
+        if request.topic and self._folds(request):
             return StepResult(outcome=Outcome.DONE, reason="told together with others", at=self._clock())
         called = (PAGE if request.page else "") + "".join(f"@{group} " for group in request.mention)
         text = called + redact(request.text, MAX_TEXT)

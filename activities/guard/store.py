@@ -8,6 +8,7 @@ file anyway. What a decision reads stays small: open leases, the line, and the g
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -54,6 +55,11 @@ class GuardStore:
         self._batching = Batching(self._run, db.timeout_s)
         self._batches = 0
         self._remembered: rows.Remembered | None = None
+        self._answered = float("-inf")
+
+    def alive(self, within_s: float) -> bool:
+        """Whether it has answered anybody of this process lately: then it is only busy."""
+        return time.monotonic() - self._answered < within_s
 
     def acquire(self, request: LeaseRequest, now: datetime, census: Census | None = None) -> LeaseAnswer:
         """`census`: the request's cluster as it is now (seconds old at most); None = it can't be read."""
@@ -145,5 +151,6 @@ class GuardStore:
             self._batches += 1
             if self._batches % FORGET_EVERY == 0:
                 rows.forget(connection, now)
+        self._answered = time.monotonic()
         # Only now: what a failed commit would have changed must not be remembered.
         self._remembered = rows.remember(state, stamp or before.stamp, policy.limits)

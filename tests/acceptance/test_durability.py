@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.signatures import ALL, CAMPAIGN_STEP
+from activities.signatures import ALL, CAMPAIGN_STEP, TAKE_BACK
 from medevac.incident import IncidentView, State
 from simulation.hazards import Effect
 from simulation.layout import TEST, Layout
@@ -123,6 +123,6 @@ def test_the_matrix_is_whole() -> None:
     # Deletion past a disruption budget is no part of these incidents: it is eviction's call to the same pod.
     effects = {effect.value for effect in Effect} - {Effect.DELETE.value, Effect.RELEASE.value}
     assert {(effect, point) for effect in effects for point in (BEFORE, AFTER)} <= found
-    # A campaign is no part of these incidents; its workers are killed in its own tests.
-    steps = {step.name for step in ALL} - {CAMPAIGN_STEP.name}
+    # Campaigns and people's stops are no part of these incidents; workers are killed in their own tests.
+    steps = {step.name for step in ALL} - {CAMPAIGN_STEP.name, TAKE_BACK.name}
     assert {(step, point) for step in steps for point in (BEGIN, END)} <= found

@@ -11,8 +11,10 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -216,6 +218,18 @@ async def test_a_killed_watcher_loses_and_doubles_nothing(rig: Rig) -> None:
     assert all(len(ids) == 1 for said in found.values() for ids in said.ids.values()), "an Event counted twice"
 
 
+async def stand_still(child: Child, ledger: Path) -> None:
+    """Not in the middle of a write: a file has one lock for all, and on it everybody would stand still."""
+    while True:
+        os.kill(child.pid, signal.SIGSTOP)
+        file = sqlite3.connect(ledger, timeout=0.5, isolation_level=None)
+        with closing(file), suppress(sqlite3.OperationalError):
+            file.execute("BEGIN IMMEDIATE")
+            return
+        os.kill(child.pid, signal.SIGCONT)
+        await asyncio.sleep(0.01)
+
+
 async def test_a_leader_that_is_stopped_is_followed_and_does_no_harm_when_it_wakes(rig: Rig) -> None:
     site, (name,) = rig.site, rig.add_nodes(1)
     first = await rig.watcher()
@@ -224,7 +238,7 @@ async def test_a_leader_that_is_stopped_is_followed_and_does_no_harm_when_it_wak
     second = await rig.watcher()
     assert await rig.leads(first)
     assert not await rig.leads(second)
-    os.kill(first.pid, signal.SIGSTOP)
+    await stand_still(first, rig.path / "ledger.sqlite")
     try:
         condition(site, name, "Trouble", "False")
         found = await rig.until([name], lambda said: said[name].last == {"condition/Trouble": "recovered"})

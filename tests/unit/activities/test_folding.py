@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from temporalio.exceptions import ApplicationError
 
 from activities.failures import Bounded
-from activities.folding import ALONE, SETTLED, WINDOW, Folding, due
+from activities.folding import ALONE, ATTEMPTS, SETTLED, WINDOW, Folding, due
 from activities.storage.database import Database
 from activities.storage.ledger import Ledger
-from medevac.incident import StepKey
+from medevac.incident import Line, StepKey
 
 NOW = datetime(2026, 3, 1, 11, 59, 50, tzinfo=UTC)
 """Ten seconds before an hour ends: windows cross it."""
@@ -91,3 +93,29 @@ def test_a_storm_that_lasts_is_told_once_a_window(ledger: Ledger, bounded: Bound
 def test_a_ledger_that_does_not_answer_silences_nobody(tmp_path: Path, bounded: Bounded) -> None:
     folding = Folding(Ledger(Database(f"sqlite:///{tmp_path / 'never-made.sqlite'}")), bounded)
     assert not any(say(folding, n, NOW) for n in range(ALONE))
+
+
+def test_in_a_storm_a_slow_ledger_is_asked_again_before_each_is_told_by_itself(
+    ledger: Ledger, bounded: Bounded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folding, free, add = Folding(ledger, bounded), threading.Event(), ledger.add_lines
+
+    def slow(lines: list[Line]) -> int:
+        assert free.wait(30)
+        return add(lines)
+
+    monkeypatch.setattr(ledger, "add_lines", slow)
+    monkeypatch.setattr("activities.folding.PROTECTIVE_BUDGET_S", 0.05)
+    assert not say(folding, 0, NOW), "nothing says yet that it is a storm"
+    free.set()
+    monkeypatch.setattr("activities.folding.PROTECTIVE_BUDGET_S", 30.0)
+    assert not any(say(folding, n, NOW) for n in range(1, ALONE))
+    free.clear()
+    monkeypatch.setattr("activities.folding.PROTECTIVE_BUDGET_S", 0.05)
+    with pytest.raises(ApplicationError, match="too many messages"):
+        say(folding, ALONE, NOW)
+    assert not folding.folds(key(ALONE), "plan", "x", False, NOW, ATTEMPTS), "better told twice than never"
+    free.set()
+    monkeypatch.setattr("activities.folding.PROTECTIVE_BUDGET_S", 30.0)
+    assert folding.folds(key(ALONE), "plan", "x", False, NOW + timedelta(seconds=2), 2)
+    assert len(tell_all(ledger, NOW + 2 * WINDOW)) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -117,6 +118,26 @@ def test_a_guard_that_is_down_leaves_a_few_marks_to_each_process(
     with pytest.raises(ApplicationError, match="without it"):
         run(marks.mark, mark_request(house, nodes[ALONE], "inc-last"), attempt=3)
     assert applied(house, Effect.MARK) == ALONE
+
+
+def test_a_guard_that_is_only_busy_is_waited_for(
+    house: House, marks: MarkActivities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free, ask = threading.Event(), house.guard.mark_grant
+
+    def busy(*given: Any) -> Any:
+        assert free.wait(30)
+        return ask(*given)
+
+    first, second, third = house.world.nodes(CLUSTER)[:3]
+    assert run(marks.mark, mark_request(house, first)).outcome is Outcome.DONE
+    monkeypatch.setattr(house.guard, "mark_grant", busy)
+    monkeypatch.setattr("activities.marking.GUARD_S", 0.05)
+    with pytest.raises(ApplicationError, match="does not answer"):
+        run(marks.mark, mark_request(house, second, "inc-2"), attempt=9)
+    monkeypatch.setattr("activities.marking.BUSY_S", 0.0)
+    assert run(marks.mark, mark_request(house, third, "inc-3"), attempt=9).outcome is Outcome.DONE, "it is lost"
+    free.set()
 
 
 def test_the_alone_budget_comes_back_with_time(monkeypatch: pytest.MonkeyPatch) -> None:
