@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -89,9 +90,14 @@ class Child:
         return "\n".join(text.splitlines()[-lines:]) + f"\n(all of it: {self._log})"
 
 
+QUIET_PORTS = range(20_000, 32_000)
+"""Below those that systems give to outgoing connections, which might take one before its child listens."""
+
+
 def free_port(preferred: int = 0) -> int:
     """The preferred one if nobody has it, else any."""
-    for port in (preferred, 0):
+    wished = [preferred] if preferred else []
+    for port in (*wished, *random.sample(QUIET_PORTS, 50), 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
