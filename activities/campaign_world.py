@@ -83,22 +83,21 @@ class CampaignWorld:
         beside_faults = beside_jobs = 0
         beside_s = 0.0
         for one in nodes:
+            own, other = mine.get(one.key), others.get(one.key, [])
             if one.state is NodeState.SENT:
-                change = _of_sent(one, mine.get(one.key), others.get(one.key, []), code, row.plan.spec.act, now)
+                change = _of_sent(one, own, other, code, row.plan.spec.act, now)
                 if change is not None:
                     changes[one.key] = change
+                elif own is None:
+                    unheard.append(one.key)
                 else:
-                    own = mine.get(one.key)
-                    if own is None:
-                        unheard.append(one.key)
-                    else:
-                        waits = f", waits for {own.waiting_for}" if own.waiting_for else ""
-                        at_work[one.key] = (own.id, f"{own.state}{waits}"[:500])
-                    if own is None or own.state in NOT_BEGUN:
-                        untouched.append(one.key)
+                    waits = f", waits for {own.waiting_for}" if own.waiting_for else ""
+                    at_work[one.key] = (own.id, f"{own.state}{waits}"[:500])
+                if change is None and (own is None or own.state in NOT_BEGUN):
+                    untouched.append(one.key)
             if one.state in (NodeState.DONE, NodeState.FAILED) and one.over_at is not None:
                 until = one.over_at + timedelta(seconds=row.plan.spec.care.window)
-                fault = _fault_after(one, mine.get(one.key), others.get(one.key, []), until)
+                fault = _fault_after(one, own, other, until)
                 if one.fault is None and fault:
                     faults[one.key] = fault
                 job = next((j for at, j in troubled.get(one.key, []) if one.over_at + SETTLES < at <= until), None)
@@ -107,7 +106,7 @@ class CampaignWorld:
                 continue
             end = one.sent_at or now
             beside_s += max(0.0, (end - since).total_seconds())
-            beside_faults += sum(view.opened_at <= end for view in others.get(one.key, []))
+            beside_faults += sum(view.opened_at <= end for view in other)
             beside_jobs += sum(at <= end for at, _ in troubled.get(one.key, []))
         beside = Beside(
             faults=beside_faults, jobs=beside_jobs, node_s=beside_s, out_percent=self._out(row, nodes, now)

@@ -23,6 +23,7 @@ from simulation.adapters import SimulatedCluster, SimulatedProvider
 from simulation.hazards import Behaviour, Effect
 from simulation.layout import PRODUCTION, PROVIDERS, SKYLINE, TEST, Layout
 from simulation.world import World
+from tests.acceptance.matrix import AFTER, BEFORE, BEGIN, END, cells
 from tests.acceptance.stack import PLAIN, POLICY, Running, stack
 
 NEVER = Behaviour(successor_never_joins=True)
@@ -152,7 +153,8 @@ async def test_one_that_never_boots_is_released_and_asked_for_elsewhere(tmp_path
 async def test_a_person_who_stops_while_one_is_awaited_finds_nothing_running(tmp_path: Path) -> None:
     """Though workers die around what takes it back."""
     async with stack(tmp_path / "stack", layout=CHOICE, policy=_listing(tmp_path)) as up:
-        up.plan_kills([*kills("take_back", "begin", "end"), *kills("release", "before", "after")])
+        around = (*cells(("take_back",), BEGIN, END), *cells(("release",), BEFORE, AFTER))
+        up.plan_kills([cell.on(None) for cell in around])
         node = up.pick(SKYLINE, busy=False)
         up.world.inject(node.name, "xid/95", cure=(), behaviour=NEVER)
         await up.report(node, "xid/95")
@@ -168,10 +170,6 @@ async def test_a_person_who_stops_while_one_is_awaited_finds_nothing_running(tmp
         lines = up.stores.ledger.lines(up.incidents(node.name)[0].id)
         # It was released by one that died before it could say so.
         assert any(line.text.startswith("take_back: done: nothing that was asked for") for line in lines)
-
-
-def kills(effect: str, *points: str) -> list[dict[str, str]]:
-    return [{"effect": effect, "point": point} for point in points]
 
 
 def _listing(path: Path) -> Path:

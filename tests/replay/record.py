@@ -159,8 +159,7 @@ async def asked_elsewhere_and_taken_back(r: Recorder) -> list[Handle]:
     r.script.on(sig.PROVE, prove)
     r.script.on(sig.TAKE_BACK, lambda _: gone.model_copy(update={"outcome": Outcome.DONE}))
     handle = await r.node()
-    while len(r.script.asked(sig.PROVE)) < 2:  # noqa: ASYNC110
-        await asyncio.sleep(0.05)
+    await r.script.until_asked(sig.PROVE, 2)
     await handle.execute_update(NodeWorkflow.abort, By(who="alice"))
     await r.reaches(handle, State.HANDED_OVER)
     await handle.execute_update(NodeWorkflow.abort, By(who="alice"))

@@ -82,6 +82,11 @@ class Script:
     def asked(self, step: sig.Activity[Any, Any]) -> list[Any]:
         return [request for name, request in self.calls if name == step.name]
 
+    async def until_asked(self, step: sig.Activity[Any, Any], times: int) -> None:
+        async with asyncio.timeout(30):
+            while len(self.asked(step)) < times:  # noqa: ASYNC110  by a worker's own calls
+                await asyncio.sleep(0.02)
+
     def activities(self) -> list[Callable[..., Any]]:
         return [self._activity(step) for step in sig.ALL]
 

@@ -129,9 +129,7 @@ async def test_woken_it_looks_at_once_and_a_halt_pages(client: Client, script: S
     handle, campaign = await start(client)
     await handle.signal(CampaignWorkflow.decided, decision(campaign))
     for n in (2, 3, 4):
-        async with asyncio.timeout(30):
-            while len(script.asked(sig.CAMPAIGN_STEP)) < min(n, 3):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await script.until_asked(sig.CAMPAIGN_STEP, min(n, 3))
         await handle.signal(CampaignWorkflow.wake)
     assert await handle.result() == "ended"
     halted = [request for request in script.asked(sig.NOTIFY) if "is halted" in request.text]
@@ -146,9 +144,7 @@ async def test_a_chat_that_is_down_holds_nothing_back(client: Client, script: Sc
     script.on(sig.NOTIFY, never)
     handle, campaign = await start(client)
     await handle.signal(CampaignWorkflow.decided, decision(campaign))
-    async with asyncio.timeout(30):
-        while len(script.asked(sig.CAMPAIGN_STEP)) < 4:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await script.until_asked(sig.CAMPAIGN_STEP, 4)
     await handle.terminate("its last word waits for the chat")
 
 
@@ -161,9 +157,7 @@ async def test_it_goes_on_where_an_earlier_run_was(client: Client, script: Scrip
     await handle.signal(CampaignWorkflow.decided, decision(campaign))
     latest: WorkflowHandle[Any, str] = client.get_workflow_handle(handle.id)
     for n in range(2, STEPS + 2):
-        async with asyncio.timeout(30):
-            while len(script.asked(sig.CAMPAIGN_STEP)) < n:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await script.until_asked(sig.CAMPAIGN_STEP, n)
         # Rather than its timer: the server's are no finer than a second.
         if n <= STEPS:
             await latest.signal(CampaignWorkflow.wake)

@@ -412,9 +412,7 @@ async def test_a_question_left_is_asked_anew_and_not_taken_for_a_no(start: Start
     await reaches(handle, State.HELD)
     await handle.execute_update(NodeWorkflow.resume, By(who="alice"))
     await reaches(handle, State.WAITING_APPROVAL)
-    async with asyncio.timeout(20):
-        while len(script.asked(sig.ASK)) < 2:  # noqa: ASYNC110 - another thread's list
-            await asyncio.sleep(0.05)
+    await script.until_asked(sig.ASK, 2)
     first, second = [request.request for request in script.asked(sig.ASK)]
     assert first.id != second.id
     result = ApprovalResult(
