@@ -189,7 +189,8 @@ class NodeWorkflow:
             self._stopped_by_a_person()
             before = run.plan.hash if run.plan else ""
             plan = await self._plan()
-            same = same + 1 if plan.hash == before else 0
+            same = same + 1 if plan.hash == before and not run.answered else 0
+            run.answered = False
             if same >= SAME_PLAN_TIMES and plan.action in (Action.ACT, Action.WATCH):
                 # Nothing moved between two equal plans: slower each time, never a hot loop.
                 await self.steps.until(self.standing.moved, min(2.0**same, SAME_PLAN_MAX_S))

@@ -135,6 +135,7 @@ class Permission:
             # Nobody said no, but the yes is not to this plan of this incident: void, ask anew.
             run.decisions.pop(approval)
             run.asks += 1
+            run.answered = True
             raise Again
         if result.state is not ApprovalState.APPROVED:
             self.standing.latch(

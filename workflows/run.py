@@ -59,6 +59,8 @@ class IncidentRun:
         self.approvals: list[str] = []
         """Approvals that the plan at hand was given."""
         self.asks = carried.asks
+        self.answered = False
+        """People answered since the last plan, but not to it: it asks them anew at once."""
         self.requested = carried.requested
         self.asked = carried.asked
         self.asked_of = carried.asked_of

@@ -429,6 +429,35 @@ async def test_a_question_left_is_asked_anew_and_not_taken_for_a_no(start: Start
     assert not [line for line in script.lines if line.kind == "latch"]
 
 
+async def test_who_came_too_late_for_the_yes_to_others_asks_anew_at_once_however_often(
+    start: Start, script: Script
+) -> None:
+    need = ApprovalNeed(groups=("approvers",), expires_s=60, why=("a test",))
+    script.planner = lambda request: plan_for(request, approval=need)
+    handle = await start()
+    times = 6
+    for n in range(1, times + 1):
+        await script.until_asked(sig.ASK, n)
+        asked = script.asked(sig.ASK)[-1].request
+        mine = {asked.waiter.incident: asked.waiter.plan_hash}
+        result = ApprovalResult(
+            id=asked.id,
+            state=ApprovalState.APPROVED,
+            by=("bob",),
+            reason="go on",
+            decided_at=datetime.now(UTC),
+            covers=mine if n == times else {"inc-of-another": "h"},
+        )
+        await handle.signal(NodeWorkflow.decided, Decided(result=result))
+    assert await handle.result() == "returned"
+    waited = [
+        event.timer_started_event_attributes.start_to_fire_timeout.ToSeconds()
+        async for event in handle.fetch_history_events()
+        if event.HasField("timer_started_event_attributes")
+    ]
+    assert not [seconds for seconds in waited if 1 < seconds < 60], "nothing was waited for but people"
+
+
 async def test_a_fault_heard_while_the_end_is_written_opens_the_next_incident(start: Start, script: Script) -> None:
     gate = asyncio.Event()
     write = script.answers.get("record") or script._default(sig.RECORD)
