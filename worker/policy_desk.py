@@ -11,7 +11,8 @@ from activities.storage.policies import NoPolicy
 from medevac.events.event import HealthEvent
 from medevac.model import Model
 from medevac.policy.active import PolicyVersion
-from medevac.policy.diff import Effect, PolicyChange, changes, effect, newly_let_act
+from medevac.policy.compared import Effect, effect, newly_let_act
+from medevac.policy.diff import PolicyChange, changes
 from medevac.policy.loading import PolicyError, load
 from medevac.policy.planner import Context
 from medevac.policy.policy import Policy

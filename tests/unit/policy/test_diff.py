@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from medevac.faults.classes import Covers
-from medevac.policy.diff import changes, effect, newly_let_act, widens
+from medevac.policy.compared import effect, newly_let_act
+from medevac.policy.diff import changes, widens
 from medevac.policy.loading import PRESETS, load, preset
 from medevac.policy.plan import History, Mode
 from medevac.policy.planner import Context
