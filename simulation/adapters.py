@@ -15,7 +15,8 @@ from medevac.fleet.node import Capability, Node, Workload
 from medevac.fleet.remediator import Remediator
 from medevac.incident import StepKey
 from simulation import checking, machines, marks, others, reading, workloads
-from simulation.calling import Call, Did, make, readable
+from simulation.calling import Call, make, readable
+from simulation.did import Did
 from simulation.hazards import Effect, Read
 from simulation.moment import Moment
 from simulation.world import World

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from activities.ports import NotSent, Unclear, Unreadable
 from simulation import killpoints
+from simulation.did import Did
 from simulation.hazards import Effect, Manner, Read
 from simulation.moment import Moment
 
@@ -15,15 +16,6 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Did(Generic[T]):
-    """What a call did: its answer, and whether the world changed."""
-
-    answer: T
-    applied: bool = True
-    detail: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

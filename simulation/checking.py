@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from activities.ports import CheckResult
 from medevac.faults.classes import Covers
-from simulation.calling import Did
+from simulation.did import Did
 from simulation.hazards import Behaviour, Read
 from simulation.moment import Moment
 

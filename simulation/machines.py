@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from activities.ports import NEEDS, Mark, NotSent, Verb
 from simulation import population, workloads
-from simulation.calling import Did
+from simulation.did import Did
 from simulation.hazards import Behaviour, Effect
 from simulation.moment import Moment
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from activities.ports import Mark, NotSent
 from simulation import workloads
-from simulation.calling import Did
+from simulation.did import Did
 from simulation.moment import Moment
 
 Written = Literal["done", "already"]

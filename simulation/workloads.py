@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from activities.ports import Eviction, Pod
 from medevac.fleet.node import Workload
 from simulation import population
-from simulation.calling import Did
+from simulation.did import Did
 from simulation.moment import Moment
 
 SCHEDULABLE = "(marked_by IS NULL OR uncordoned) AND cordon IS NULL"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from activities.storage.tables import Json, Moment, Words, metadata
+from activities.storage.columns import Json, Moment, Words
+from activities.storage.tables import metadata
 
 cases = sa.Table(
     "cases",

@@ -8,7 +8,8 @@ from alembic import context
 from alembic.autogenerate.api import AutogenContext
 
 from activities.storage import machine_tables, order_tables  # noqa: F401  (they enter the metadata)
-from activities.storage.tables import Json, Moment, Words, metadata
+from activities.storage.columns import Json, Moment, Words
+from activities.storage.tables import metadata
 
 PLAIN = {
     Words: "sa.Text()",
