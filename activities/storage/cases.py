@@ -109,6 +109,17 @@ class Cases:
             view = connection.execute(query).scalar_one_or_none()
             return None if view is None else Case.model_validate(view)
 
+    def of_incident(self, incident: str) -> list[Case]:
+        """Newest first; closed ones too."""
+        query = (
+            sa.select(t.c.view)
+            .join(case_incidents, case_incidents.c.case == t.c.id)
+            .where(case_incidents.c.incident == incident)
+            .order_by(t.c.opened_at.desc(), t.c.id)
+        )
+        with self._db.reading() as connection:
+            return [Case.model_validate(view) for view in connection.execute(query).scalars()]
+
     def first_asked(self, provider: str) -> str | None:
         """Of the cases that wait for a person's yes to their provider: the one that asks."""
         query = (

@@ -14,6 +14,7 @@ from activities.storage import order_tables as o
 from activities.storage import tables as t
 from activities.storage.database import Database
 from activities.storage.fences import read_active
+from activities.storage.machine_tables import cases
 from medevac.approvals.approval import ApprovalState, ApprovalView
 from medevac.incident import End, State
 
@@ -156,6 +157,7 @@ class Views:
                 "campaigns": _words(connection, sa.select(c.id, c.state, c.updated_at).order_by(c.at.desc()).limit(100))
                 + _words(connection, nodes),
                 "silences": _words(connection, silenced),
+                "cases": _words(connection, sa.select(sa.func.count(), sa.func.sum(cases.c.rev))),
                 "guard": _words(connection, sa.select(t.guard.c.stamp))
                 + _words(connection, sa.select(sa.func.count(), sa.func.max(t.queue.c.turn)))
                 + str([(fence.epoch, fence.thaw_votes) for fence in read_active(connection)]),

@@ -33,6 +33,14 @@ class CaseState(StrEnum):
         return self not in (CaseState.CLOSED, CaseState.FAILED)
 
 
+POSSIBLE_IN = {
+    "comment": (CaseState.WAITING,),
+    "close": (CaseState.ASKED, CaseState.OPENING, CaseState.WAITING, CaseState.FAILED),
+    "retry": (CaseState.FAILED,),
+}
+"""A person's order → the states in which it can be given."""
+
+
 class Ticket(Model):
     system: str
     id: str

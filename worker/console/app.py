@@ -6,7 +6,19 @@ from dataclasses import dataclass, replace
 
 from fastapi import APIRouter, FastAPI, Response
 
-from worker.console import approvals, audit, campaigns, entering, fleet, guard, incidents, live, providers, silences
+from worker.console import (
+    approvals,
+    audit,
+    campaigns,
+    cases,
+    entering,
+    fleet,
+    guard,
+    incidents,
+    live,
+    providers,
+    silences,
+)
 from worker.console.entering import sessions_of
 from worker.console.live import Live
 from worker.console.pages import PageRoute, assets
@@ -46,5 +58,5 @@ def install(app: FastAPI, services: Services) -> None:
     app.state.console = Console(own, sessions_of(own), Live(own.stores.views, own.threads))
     for room in (static, entering.router, live.router):
         app.include_router(room)
-    for page in (fleet, incidents, approvals, campaigns, guard, silences, providers, audit):
+    for page in (fleet, incidents, approvals, campaigns, guard, silences, cases, providers, audit):
         app.include_router(page.router)

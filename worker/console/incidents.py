@@ -120,7 +120,7 @@ def _incident(request: Request, incident: str, served: Services, here: Here) -> 
     return page(
         request, served, here, "incident.html",
         incident=view, moments=moments[-MOST_MOMENTS:], left_out=max(0, len(moments) - MOST_MOMENTS), decision=decision,
-        approvals=approvals,
+        approvals=approvals, cases=served.stores.cases.of_incident(incident),
     )  # fmt: skip
 
 

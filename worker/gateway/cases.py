@@ -12,7 +12,7 @@ from pydantic import Field
 from activities.failures import redact
 from activities.storage.cases import Gone
 from medevac.cases import course
-from medevac.cases.case import Case, CaseState
+from medevac.cases.case import POSSIBLE_IN, Case
 from medevac.model import Model
 from worker.gateway.errors import Problem
 from worker.gateway.incidents import Answer, Reason
@@ -49,7 +49,7 @@ async def case(case: str, served: Served, person: SignedIn) -> Case:
 async def comment(case: str, order: Text, served: Served, person: SignedIn) -> Answer:
     person.require(Right.OPERATE)
     text = redact(order.text, 5_000)
-    found = await _change(served, person, case, (CaseState.WAITING,), lambda one, _: one.commenting(text))
+    found = await _change(served, person, case, "comment", lambda one, _: one.commenting(text))
     return Answer(answer=f"{found.id}: it is sent with the next look at the ticket, in a moment")
 
 
@@ -57,9 +57,8 @@ async def comment(case: str, order: Text, served: Served, person: SignedIn) -> A
 async def close(case: str, order: Reason, served: Served, person: SignedIn) -> Answer:
     person.require(Right.OPERATE)
     why = f"{person.id}{f': {order.reason}' if order.reason else ''}"
-    states = (CaseState.ASKED, CaseState.OPENING, CaseState.WAITING, CaseState.FAILED)
     found = await _change(
-        served, person, case, states, lambda one, now: course.close_by_person(one, person.id, why, now)
+        served, person, case, "close", lambda one, now: course.close_by_person(one, person.id, why, now)
     )
     return Answer(answer=f"{found.id} is {found.state}; its machines stay as they are")
 
@@ -67,9 +66,7 @@ async def close(case: str, order: Reason, served: Served, person: SignedIn) -> A
 @router.post("/{case}/retry", summary="Open the ticket after all, now that its hindrance is gone")
 async def retry(case: str, order: Reason, served: Served, person: SignedIn) -> Answer:
     person.require(Right.OPERATE)
-    found = await _change(
-        served, person, case, (CaseState.FAILED,), lambda one, now: course.retried(one, person.id, now)
-    )
+    found = await _change(served, person, case, "retry", lambda one, now: course.retried(one, person.id, now))
     return Answer(answer=f"{found.id} is opened again, unless its ticket is found")
 
 
@@ -77,14 +74,14 @@ async def _change(
     served: Services,
     person: Principal,
     case: str,
-    states: tuple[CaseState, ...],
+    order: str,
     how: Callable[[Case, datetime], Case],
 ) -> Case:
     """Written first; the workflow is only woken."""
     now = served.now()
 
     def change(one: Case) -> Case:
-        if one.state not in states:
+        if one.state not in POSSIBLE_IN[order]:
             raise Problem(409, f"{one.id} is {one.state} ({one.why}); that can't be done to it now")
         return how(one, now)
 

@@ -11,6 +11,8 @@ import pytest
 import uvicorn
 
 from medevac.approvals.approval import ApprovalState, ApprovalView, Waiter
+from medevac.cases.case import Case, Heard, Known, Subject, Ticket
+from medevac.cases.replies import Proposal
 from medevac.faults.classes import FaultClass
 from medevac.fleet.node import Node
 from medevac.incident import IncidentView, Line, State, StepKey
@@ -23,6 +25,7 @@ from tests.unit.worker.conftest import (  # noqa: F401 - its fixtures
     stores,
     world,
 )
+from tests.unit.worker.test_cases import case
 from worker.children import free_port
 from worker.gateway.app import create_app
 from worker.gateway.services import Services
@@ -74,6 +77,17 @@ def lines_of(incident: str) -> list[Line]:
     ]
 
 
+def case_of(node: Node) -> Case:  # noqa: F811
+    """A ticket that was answered, with a hostile word in it."""
+    return case(
+        subjects=(Subject(incident="inc-1", cluster=node.cluster, node=node.name, was=Known(machine_id="m-1")),),
+        ticket=Ticket(system="desk", id="T-1", url="https://desk.example/T-1"),
+        why="they have it",
+        heard=(Heard(id="r1", at=NOW, author="desk", text="It was <b>not</b> replaced", proposal=Proposal.READ),),
+        due_at=NOW - timedelta(minutes=1),
+    )
+
+
 def asked(node: Node, **changed: object) -> ApprovalView:  # noqa: F811
     view = ApprovalView(
         id="inc-1-0123abcd",
@@ -108,6 +122,7 @@ def sick(stores: Stores, node: Node) -> Node:  # noqa: F811
     stores.ledger.upsert_incident(incident_of(node))
     stores.ledger.add_lines(lines_of("inc-1"))
     stores.ledger.upsert_approval(asked(node))
+    stores.cases.join("inc-1", "m-1", "ironworks", NOW, lambda about, same: case_of(node))
     return node
 
 

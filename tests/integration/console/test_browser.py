@@ -26,7 +26,8 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; Debi
 
 PAGES = (
     "/", "/incidents", "/incidents/inc-1", "/approvals", "/approvals/inc-1-0123abcd",
-    "/approvals/inc-1-0123abcd?verdict=reject", "/campaigns", "/guard", "/silences", "/providers", "/audit",
+    "/approvals/inc-1-0123abcd?verdict=reject", "/campaigns", "/guard", "/silences", "/cases",
+    "/cases/case-0123456789ab", "/providers", "/audit",
 )  # fmt: skip
 WATCH = """
 window.violations = [];
@@ -188,6 +189,21 @@ def test_a_live_update_takes_neither_focus_nor_what_was_opened(opens: Opens, sto
     expect(page.locator(".timeline")).to_contain_text("reboot called")
     expect(page.locator("#e2")).to_have_attribute("open", "")
     expect(focused).to_be_focused()
+
+
+def test_a_link_that_is_pressed_while_the_page_changes_is_followed(opens: Opens, stores: Stores, sick: Node) -> None:
+    page = opens()
+    sign_in(page, "vera", "/incidents")
+    expect(page.locator("#live")).to_have_text("live")
+    link = page.get_by_role("link", name=f"{sick.cluster}/{sick.name}")
+    link.hover()
+    page.mouse.down()
+    with page.expect_response(lambda answer: answer.request.headers.get("x-part") == "list") as answered:
+        changed(stores, sick, state=State.EVACUATING, waiting_for="", summary="it is being emptied")
+    answered.value.finished()
+    page.evaluate("() => new Promise((done) => setTimeout(done))")
+    page.mouse.up()
+    expect(page.get_by_role("heading", level=1)).to_contain_text(sick.name)
 
 
 def tab_to(page: Page, words: str) -> None:

@@ -17,6 +17,7 @@ import pytest
 from medevac.campaigns.listing import CampaignPlan, Member
 from medevac.campaigns.progress import CampaignState
 from medevac.campaigns.spec import Act, Selector, Spec
+from medevac.cases.case import CaseState
 from medevac.faults.classes import FaultClass
 from medevac.fleet.census import Census
 from medevac.fleet.lease import LeaseRequest
@@ -30,7 +31,7 @@ from worker.gateway.app import create_app
 from worker.gateway.services import Services
 from worker.stores import Stores
 
-PAGES = ("/", "/incidents", "/approvals", "/campaigns", "/guard", "/silences", "/providers", "/audit")
+PAGES = ("/", "/incidents", "/approvals", "/campaigns", "/guard", "/silences", "/cases", "/providers", "/audit")
 
 
 def csrf(page: str) -> str:
@@ -207,6 +208,7 @@ async def test_a_vote_counts_once_for_the_person_of_the_session(
         ("/incidents/inc-1/hold", {"reason": "x", "hours": "1"}),
         ("/silences", {"node": "n1", "reason": "x", "hours": "1", "mark": "on"}),
         ("/silences/s-1/end", {}),
+        ("/cases/case-0123456789ab/close", {"words": "x"}),
         ("/logout", {}),
     ],
 )
@@ -226,6 +228,43 @@ async def test_no_form_counts_that_another_site_made(
     assert not stores.fences.active()
     assert not stores.silences.latest()
     assert (await client.get("/")).status_code == 200
+
+
+async def test_a_case_is_read_by_everyone_and_ordered_by_an_operator(
+    client: httpx.AsyncClient, stores: Stores, engine: StubEngine, sick: Node
+) -> None:
+    path = "/cases/case-0123456789ab"
+    viewer = {"csrf": await sign_in(client, "vera")}
+    listed = (await client.get("/cases")).text
+    assert f'<a href="{path}">xid/79 on m-1</a>' in listed
+    assert f"sim-a/{sick.name}" in listed
+    assert "they have it" in listed
+    assert f'<a href="{path}">' in (await client.get("/incidents/inc-1")).text
+    told = (await client.get(path)).text
+    assert '<a href="https://desk.example/T-1">T-1</a>' in told
+    assert "It was &lt;b&gt;not&lt;/b&gt; replaced" in told
+    assert "Their word was due" in told
+    assert "nothing yet" in told
+    assert "formaction" not in told
+    assert (await client.post(f"{path}/close", data=viewer | {"words": "x"})).status_code == 403
+    assert (await client.get("/cases/case-none")).status_code == 404
+    client.cookies.clear()
+    own = {"csrf": await sign_in(client, "otto")}
+    assert re.findall(r'formaction="/cases/case-0123456789ab/(\w+)"', (await client.get(path)).text) == [
+        "comment",
+        "close",
+    ]
+    assert (await client.post(f"{path}/comment", data=own | {"words": ""})).status_code == 422
+    assert (await client.post(f"{path}/comment", data=own | {"words": "any news?"})).status_code == 303
+    assert (await client.post(f"{path}/retry", data=own)).status_code == 409
+    assert (await client.post(f"{path}/forget", data=own)).status_code == 404
+    assert (await client.post(f"{path}/close", data=own | {"words": "sold"})).status_code == 303
+    found = stores.cases.get("case-0123456789ab")
+    assert found is not None
+    assert found.comments[0].text == "any news?"
+    assert found.state is CaseState.CLOSING
+    assert "otto: sold" in (await client.get(path)).text
+    assert engine.woken
 
 
 async def test_budgets_in_use_and_who_waits_for_them(client: httpx.AsyncClient, stores: Stores, world: World) -> None:

@@ -26,13 +26,25 @@
     return at && part.contains(at) && at.matches("input, select, textarea");
   }
 
+  // Replaced between press and release, a link or button would lose the click.
+  let released = Promise.resolve();
+  addEventListener("pointerdown", () => {
+    released = new Promise((done) => {
+      for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => setTimeout(done), { once: true });
+    });
+  }, true);
+
   function patch(part, html) {
+    const fresh = document.createElement("div");
+    fresh.innerHTML = html;
+    zoned(fresh);
+    for (const one of part.querySelectorAll("details[open][id]")) {
+      fresh.querySelector(`#${CSS.escape(one.id)}`)?.setAttribute("open", "");
+    }
+    if (fresh.innerHTML === part.innerHTML) return;
     const at = document.activeElement;
     const key = at && part.contains(at) ? (at.id ? `#${CSS.escape(at.id)}` : at.getAttribute("href") && `a[href="${CSS.escape(at.getAttribute("href"))}"]`) : null;
-    const open = [...part.querySelectorAll("details[open][id]")].map((one) => one.id);
-    part.innerHTML = html;
-    zoned(part);
-    for (const id of open) part.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", "");
+    part.replaceChildren(...fresh.childNodes);
     if (key) part.querySelector(key)?.focus({ preventScroll: true });
   }
 
@@ -47,7 +59,8 @@
       if (answer.status === 401) { location.reload(); return; }
       if (answer.ok) {
         const html = await answer.text();
-        if (part.dataset.last !== html) { patch(part, html); part.dataset.last = html; }
+        await released;
+        patch(part, html);
         say("live");
       } else say("could not be read just now");
     } catch { say("no connection; what you see may be old"); }
