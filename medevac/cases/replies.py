@@ -104,6 +104,8 @@ _UNSURE = re.compile(
     r"|expect(?:ed)?|request(?:ed|ing)?|please|tomorrow|soon|recommend(?:ed)?|propos(?:e|ed)|suggest(?:ed)?|being"
     r"|in progress|instead of|partially|nothing|nobody|none|still|down|broken|previous(?:ly)?"
     r"|(?:an)?other (?:customer|host|machine|node|server|rack|ticket|case)|last (?:week|month|year)"
+    r"|almost|nearly|hardly|barely|scarcely|rarely|seldom|supposed(?:ly)?|alleged(?:ly)?|apparently|reportedly|probably"
+    r"|perhaps|maybe|only|(?:was|were|is|are) to|had to"
     r"|doubt(?:s|ed|ful)?|false(?:ly)?|mistake(?:n|nly)?|wrong(?:ly)?|lied|wait(?:s|ing)?|however|but|except|though)\b|n't\b|n’t\b",
     re.IGNORECASE,
 )
@@ -111,6 +113,10 @@ _UNSURE = re.compile(
 _FOREIGN_DENIAL = re.compile(
     r"\b(?:nicht|kein\w*|noch|pas|jamais|aucun\w*|todavía|aún|niet|geen|não|non)\b", re.IGNORECASE
 )
+_BARE_DENIAL = re.compile(
+    r"^\W*(?:not|no|nope|nah|never|nicht|nein|non|niet|nee|não)(?:\s+(?:yet|really|at all|true|so))?\W*$", re.IGNORECASE
+)
+"""A sentence that only takes back the one before it."""
 
 _OTHER_SCRIPT = re.compile(r"[\u0370-\u1dff\u2e80-\ud7ff\uf900-\ufdff\ufe70-\ufefc\U00020000-\U0003ffff]")
 """Letters of languages in which nobody here would see a denial."""
@@ -190,7 +196,7 @@ def _wrapped_quote(around: Sequence[str], sentence: str, ours: str) -> bool:
 
 def _denies(sentence: str) -> bool:
     denied = _UNSURE.search(sentence) or _FOREIGN_DENIAL.search(sentence)
-    return bool(denied and _ABOUT_IT.search(sentence))
+    return bool(denied and _ABOUT_IT.search(sentence)) or bool(_BARE_DENIAL.search(sentence))
 
 
 def _plain(line: str) -> str:

@@ -5,6 +5,8 @@ What the API server itself makes of the files is in tests/integration/kubernetes
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from ruamel.yaml import YAML
 from tests.deploy.compose import ROOT
 from worker.cli.app import app
 from worker.config import Config, load_config
+from worker.parts import build_registry
 from worker.settings import PREFIX, Settings
 
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -111,9 +114,29 @@ def test_the_gateways_service_finds_it() -> None:
     assert {port["targetPort"] for port in service["ports"]} <= named
 
 
-def test_the_configuration_can_be_read_and_only_observes(tmp_path: Any) -> None:
+def kubeconfig(folder: Path) -> Path:
+    path = folder / "kubeconfig"
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "c",
+                "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+                "users": [{"name": "u", "user": {"token": "t"}}],
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            }
+        )
+    )
+    return path
+
+
+def test_the_configuration_can_be_read_and_only_observes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (config,) = things("config.yaml")
     (tmp_path / "medevac.yaml").write_text(config["data"]["medevac.yaml"])
     read: Config = load_config(tmp_path / "medevac.yaml")
     assert {cluster.options["rights"] for cluster in read.clusters} == {"observe"}
     assert {cluster.name for cluster in read.clusters} == {"main"}, "as the shipped policy calls it"
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path)))  # Instead of a pod's account.
+    built = build_registry(read, tmp_path)
+    assert [part.name for part in (*built.clusters(), *built.providers())] == ["main", "aws"]

@@ -497,6 +497,20 @@ def test_the_pod_has_the_rights_that_are_explained_and_no_others(pod: Any) -> No
             assert "token" not in {mount["name"] for mount in container["volumeMounts"]}
 
 
+def test_its_namespace_lets_it_in_and_is_nobody_elses() -> None:
+    from tests.deploy.test_kubernetes import things
+
+    (space,) = YAML(typ="safe").load_all((SENDERS / "daemonset" / "namespace.yaml").read_text(encoding="utf-8"))
+    assert KUSTOMIZATION["namespace"] == space["metadata"]["name"]
+    assert space["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    assert {"namespace.yaml", "daemonset.yaml"} == set(KUSTOMIZATION["resources"])
+    assert space["metadata"]["name"] not in {
+        one["metadata"].get("namespace")
+        for name in ("worker.yaml", "gateway.yaml", "checks.yaml")
+        for one in things(name)
+    }
+
+
 def test_it_stays_on_marked_nodes(pod: Any) -> None:
     from activities.kubernetes.names import TAINT
 
