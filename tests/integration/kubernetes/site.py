@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from activities.kubernetes.client import MERGE, STRATEGIC, Answer, Client, Method, Object, url
+from activities.kubernetes.client import FIELD_MANAGER, MERGE, STRATEGIC, Answer, Client, Method, Object, url
 from activities.kubernetes.nodes import conditions, metadata
 from activities.kubernetes.options import Options
 
@@ -27,10 +27,22 @@ def until(what: str, look: Callable[[], T | bool | None], timeout_s: float = PAT
     deadline = time.monotonic() + timeout_s
     while True:
         found = look()
-        if found is not None and found is not False:
+        if found:
             return found  # type: ignore[return-value]
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
         time.sleep(0.05)
+
+
+def as_left(node: dict[str, Any]) -> dict[str, Any]:
+    """A node without what the cluster itself writes when it gets round to it: status, its own taints and notes."""
+    spec, metadata = node["spec"], node["metadata"]
+    taints = [one for one in spec.get("taints", []) if not one["key"].startswith("node.kubernetes.io/")]
+    return {
+        "labels": metadata.get("labels", {}),
+        "annotations": {k: v for k, v in metadata.get("annotations", {}).items() if not k.startswith("node.alpha.")},
+        "spec": spec | {"taints": taints},
+        "ours": [one for one in metadata["managedFields"] if one["manager"] == FIELD_MANAGER],
+    }
 
 
 @dataclass

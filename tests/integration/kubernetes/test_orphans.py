@@ -17,7 +17,7 @@ from medevac.fleet.node import Node
 from medevac.incident import End, Line, State, StepKey
 from tests.integration.kubernetes.conftest import Connect
 from tests.integration.kubernetes.house import NoMachines
-from tests.integration.kubernetes.site import Site, written
+from tests.integration.kubernetes.site import Site, as_left, written
 from tests.unit.worker.conftest import StubEngine, view_of
 from worker.meanwhile import Meanwhile
 from worker.orphans import OrphanMarks
@@ -125,14 +125,14 @@ async def test_a_mark_that_was_left_on_purpose_stays_and_is_told_once_whoever_lo
 async def test_a_mark_that_no_ledger_knows_is_handed_over_and_never_lifted(site: Site, sweeper: Sweeper) -> None:
     """Another installation's, or a ledger that was lost."""
     node = marked(site, sweeper)
-    before = site.node(node.name)["metadata"]["resourceVersion"]
+    before = as_left(site.node(node.name))
     for _ in range(2):
         await sweeper.new().once()
     [(_, name, event)] = sweeper.engine.reported
     assert (name, event.actionable) == (node.name, False)
     assert len(sweeper.chat.texts) == 1
     assert written(site.node(node.name))["incident"] == "inc-1"
-    assert site.node(node.name)["metadata"]["resourceVersion"] == before, "looking writes nothing"
+    assert as_left(site.node(node.name)) == before, "looking writes nothing"
 
 
 async def test_an_account_that_may_not_write_says_so(

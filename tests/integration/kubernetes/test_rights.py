@@ -9,7 +9,7 @@ import pytest
 from activities.kubernetes.cluster import KubernetesCluster
 from activities.ports import Mark, NotSent, Unreadable
 from tests.integration.kubernetes.conftest import LEVELS, Connect
-from tests.integration.kubernetes.site import Site
+from tests.integration.kubernetes.site import Site, as_left
 
 MARK = Mark(incident="inc-1", code="xid-79", faults=("xid/79",), reason="")
 
@@ -49,7 +49,7 @@ def test_who_observes_can_read_everything_and_write_nothing(site: Site, connect:
     for remove in (cluster.evict, cluster.delete):
         with pytest.raises(NotSent, match="forbidden"):
             remove(pod, 30)
-    assert site.node(name)["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert as_left(site.node(name)) == as_left(before)
     assert [one.uid for one in cluster.pods(name)] == [pod.uid]
 
 
