@@ -17,7 +17,19 @@ from activities.storage.ledger import read_approval
 from activities.storage.statements import put, put_if_absent
 from medevac.approvals.approval import ApprovalState
 from medevac.faults.classes import FaultClass
-from medevac.fleet.guard_state import Approved, Breaker, Grant, Lease, Question, Queued, Sighting, State
+from medevac.fleet.guard_state import (
+    LEVEL,
+    Approved,
+    Breaker,
+    ClosingVote,
+    Grant,
+    Lease,
+    Question,
+    Queued,
+    Sighting,
+    State,
+)
+from medevac.fleet.guard_votes import VOTE_HOLDS
 from medevac.fleet.lease import LeaseRequest
 from medevac.fleet.limits import Limits
 
@@ -64,8 +76,10 @@ def load(
     limits: Limits,
     now: datetime,
     remembered: Remembered | None = None,
+    closing: Iterable[tuple[str, str]] = (),
 ) -> Loaded:
-    """`requests` are those to be decided on: of incidents, marks and sightings, only what concerns them is read."""
+    """`requests` are those to be decided on: of incidents, marks and sightings, only what concerns them is read,
+    and the breakers that people want to close."""
     row = lock(connection)
     asking = list(requests)
     window = window_of(limits)
@@ -73,12 +87,13 @@ def load(
         remembered = _read(connection, row.stamp, window, now)
     incidents = {request.incident for request in asking}
     grants = {epoch: grant for epoch, grant in remembered.grants.items() if grant.at > now - window}
+    voted = [remembered.breakers[key] for key in closing if key in remembered.breakers]
     state = State(
         epoch=row.epoch,
         leases=remembered.leases,
         queue=remembered.queue,
         grants={**grants, **_own_marks(connection, asking)},
-        sightings=_sightings(connection, asking),
+        sightings={**_sightings(connection, asking), **seen_since_votes(connection, voted, now)},
         asked={
             r.incident: r.approval
             for r in connection.execute(sa.select(t.asked).where(t.asked.c.incident.in_(incidents)))
@@ -109,7 +124,7 @@ def _read(connection: Connection, stamp: str, window: timedelta, now: datetime) 
         leases={r.lease_id: _value(Lease, r) for r in connection.execute(sa.select(t.leases))},
         queue={r.lease_id: _value(Queued, r) for r in connection.execute(sa.select(t.queue))},
         grants={r.epoch: _value(Grant, r) for r in connection.execute(recent)},
-        breakers={(r.cluster, r.cause): _value(Breaker, r) for r in connection.execute(sa.select(t.breakers))},
+        breakers={(b.cluster, b.cause): b for b in read_breakers(connection, sa.true())},
     )
 
 
@@ -166,6 +181,26 @@ def read_leases(connection: Connection, where: sa.ColumnElement[bool]) -> list[L
     return [_value(Lease, row) for row in connection.execute(query)]
 
 
+def read_breakers(connection: Connection, where: sa.ColumnElement[bool]) -> list[Breaker]:
+    return [_value(Breaker, row) for row in connection.execute(sa.select(t.breakers).where(where))]
+
+
+def seen_since_votes(
+    connection: Connection, breakers: Iterable[Breaker], now: datetime
+) -> dict[tuple[str, str, str], Sighting]:
+    """What makes a vote lapse. One that is too old has lapsed whatever came after it."""
+    found: dict[tuple[str, str, str], Sighting] = {}
+    c = t.sightings.c
+    for breaker in breakers:
+        since = min((vote.at for vote in breaker.votes), default=now)
+        query = sa.select(t.sightings).where(c.cluster == breaker.cluster, c.at > max(since, now - VOTE_HOLDS))
+        if breaker.cause != LEVEL:
+            query = query.where(c.fault_class == breaker.cause)
+        for row in connection.execute(query):
+            found[(row.fault_class, row.cluster, row.node)] = _value(Sighting, row)
+    return found
+
+
 def _question(connection: Connection, stored: dict[str, Any] | None, now: datetime) -> Question | None:
     """The open one; answered, expired or never asked, it is over."""
     if stored is None:
@@ -211,12 +246,22 @@ def _value(kind: type[Any], row: sa.Row[Any]) -> Any:
     if "fault_class" in values:
         values["fault_class"] = FaultClass(values["fault_class"])
     if "votes" in values:
-        values["votes"] = tuple(values["votes"])
+        values["votes"] = tuple(_vote(stored, row.opened_at) for stored in values["votes"])
     return kind(**values)
 
 
+def _vote(stored: str | dict[str, str], opened_at: datetime) -> ClosingVote:
+    """A bare name is a vote of which only this is known: it came after the breaker had opened."""
+    if isinstance(stored, str):
+        return ClosingVote(stored, opened_at)
+    return ClosingVote(stored["by"], datetime.fromisoformat(stored["at"]))
+
+
 def _row(value: Any) -> dict[str, Any]:
-    return {f.name: getattr(value, f.name) for f in fields(value)}
+    row = {f.name: getattr(value, f.name) for f in fields(value)}
+    if "votes" in row:
+        row["votes"] = [{"by": vote.by, "at": vote.at.isoformat()} for vote in row["votes"]]
+    return row
 
 
 def _save(connection: Connection, table: sa.Table, before: Mapping[Any, Any], after: Mapping[Any, Any]) -> bool:

@@ -22,8 +22,9 @@ from activities.guard.batching import Batching, Job
 from activities.storage.database import Database
 from activities.storage.tables import breakers, leases
 from medevac.fleet.census import Census
-from medevac.fleet.guard import CLOSING_PEOPLE, Guard
+from medevac.fleet.guard import Guard
 from medevac.fleet.guard_state import Breaker, Lease, State
+from medevac.fleet.guard_votes import CLOSING_PEOPLE, Weighed, weigh
 from medevac.fleet.lease import Granted, LeaseAnswer, LeaseRef, LeaseRequest
 from medevac.policy.policy import Policy
 
@@ -44,6 +45,8 @@ class _Work:
     now: datetime
     change: Callable[[Guard, State, Connection], tuple[State, Any]]
     request: LeaseRequest | None = None
+    closing: tuple[str, str] | None = None
+    """Cluster and cause of the breaker that somebody wants closed."""
 
 
 class GuardStore:
@@ -115,18 +118,25 @@ class GuardStore:
 
     def open_breakers(self) -> list[Breaker]:
         with self._db.reading() as connection:
-            found = connection.execute(sa.select(breakers).where(breakers.c.closed_at.is_(None)))
-            return [Breaker(r.cluster, r.cause, r.opened_at, r.reason, tuple(r.votes)) for r in found]
+            return rows.read_breakers(connection, breakers.c.closed_at.is_(None))
+
+    def weighed_breakers(self, now: datetime) -> list[Weighed]:
+        """Breakers that are open, and which of the votes to close them count now."""
+        with self._db.reading() as connection:
+            found = rows.read_breakers(connection, breakers.c.closed_at.is_(None))
+            seen = rows.seen_since_votes(connection, found, now)
+        return [weigh(breaker, seen.values(), now) for breaker in found]
 
     def close_breaker(self, cluster: str, cause: str, by: str, now: datetime) -> str:
         """One person's word that a breaker may close, and what it came to; two distinct people close it."""
-        work = _Work(now, lambda g, s, _: g.close_breaker(s, cluster, cause, by, now))
-        breaker: Breaker | None = self._batching.do(work)
-        if breaker is None:
+        work = _Work(now, lambda g, s, _: g.close_breaker(s, cluster, cause, by, now), closing=(cluster, cause))
+        weighed: Weighed | None = self._batching.do(work)
+        if weighed is None:
             return f"breaker {cluster}/{cause} isn't open"
-        if breaker.closed_at is not None:
-            return f"breaker {cluster}/{cause} is closed by {' and '.join(breaker.votes)}"
-        return f"breaker {cluster}/{cause} stays open: {len(breaker.votes)} of {CLOSING_PEOPLE} people want to close it"
+        if weighed.breaker.closed_at is not None:
+            return f"breaker {cluster}/{cause} is closed by {' and '.join(weighed.voters)}"
+        stays = f"{len(weighed.votes)} of {CLOSING_PEOPLE} people want to close it"
+        return f"breaker {cluster}/{cause} stays open: {'; '.join((stays, *weighed.lapsed))}"
 
     # -- the transaction ---------------------------------------------------------------------------------------
 
@@ -137,9 +147,10 @@ class GuardStore:
         )
         now = max(job.work.now for job in batch)
         requests = [job.work.request for job in batch if job.work.request is not None]
+        closing = [job.work.closing for job in batch if job.work.closing is not None]
         remembered, self._remembered = self._remembered, None
         with self._db.transaction() as connection:
-            before = rows.load(connection, requests, policy.limits, now, remembered)
+            before = rows.load(connection, requests, policy.limits, now, remembered, closing)
             state = before.state
             for job in batch:
                 try:

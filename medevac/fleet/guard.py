@@ -14,7 +14,7 @@ from medevac.fleet.fence import Edge, strongest
 from medevac.fleet.guard_queue import Denial, at_once, in_line, next_in_line, turn_of
 from medevac.fleet.guard_state import (
     Approved,
-    Breaker,
+    ClosingVote,
     Grant,
     Lease,
     Question,
@@ -28,13 +28,13 @@ from medevac.fleet.guard_state import (
 )
 from medevac.fleet.guard_stops import stopped, unreadable
 from medevac.fleet.guard_sums import fleet_wide, too_many_marks
+from medevac.fleet.guard_votes import CLOSING_PEOPLE, Weighed, weigh
 from medevac.fleet.lease import Ask, Granted, LeaseAnswer, LeaseRef, LeaseRequest, Waiting
 from medevac.fleet.limits import Limits
 from medevac.policy.plan import ApprovalNeed
 
 SMALL_POOL = 5
 """In a pool of fewer nodes, one node is no small share: a person says yes to each."""
-CLOSING_PEOPLE = 2
 RETRY_S = 2.0
 RETRY_MOST_S = 15.0
 
@@ -229,15 +229,20 @@ class Guard:
 
     def close_breaker(
         self, state: State, cluster: str, cause: str, by: str, now: datetime
-    ) -> tuple[State, Breaker | None]:
-        """One person's word that the breaker may close; two distinct people close it. None = it isn't open."""
+    ) -> tuple[State, Weighed | None]:
+        """One person's word that the breaker may close; two distinct people close it, who have seen the same trouble.
+
+        None = it isn't open. `state` has the sightings that `weigh` needs.
+        """
         breaker = state.breakers.get((cluster, cause))
         if breaker is None or breaker.closed_at is not None:
             return state, None
-        votes = tuple(dict.fromkeys([*breaker.votes, by]))
-        closed_at = now if len(votes) >= CLOSING_PEOPLE else None
-        breaker = replace(breaker, votes=votes, closed_at=closed_at)
-        return state.put(breakers=with_item(state.breakers, (cluster, cause), breaker)), breaker
+        others = tuple(vote for vote in breaker.votes if vote.by != by)
+        breaker = replace(breaker, votes=(*others, ClosingVote(by, now)))
+        weighed = weigh(breaker, state.sightings.values(), now)
+        if len(weighed.votes) >= CLOSING_PEOPLE:
+            weighed = replace(weighed, breaker=replace(breaker, votes=weighed.votes, closed_at=now))
+        return state.put(breakers=with_item(state.breakers, (cluster, cause), weighed.breaker)), weighed
 
     def _tidy(self, state: State, now: datetime) -> State:
         """Who has stopped asking has left the line."""

@@ -122,6 +122,14 @@ LEVEL = "level"
 
 
 @dataclass(frozen=True, slots=True)
+class ClosingVote:
+    """One person's word that a breaker may close, and when they looked."""
+
+    by: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Breaker:
     """Stops new destructive steps in a cluster: for one fault class by rate, or for all by level."""
 
@@ -130,7 +138,8 @@ class Breaker:
     """A fault class, or `level`."""
     opened_at: datetime
     reason: str
-    votes: tuple[str, ...] = ()
+    votes: tuple[ClosingVote, ...] = ()
+    """The last of each person, also such as count no more; of a closed one, those that closed it."""
     closed_at: datetime | None = None
 
 

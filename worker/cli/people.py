@@ -245,6 +245,9 @@ def breakers(
         ((f"{b['cluster']}/{b['cause']}", b["reason"], b["opened_at"][:19], ", ".join(b["votes"])) for b in listed),
         "no breaker is open",
     )
+    for b in listed:
+        for words in b.get("lapsed", ()):
+            print(plain(f"{b['cluster']}/{b['cause']}: {words}"))
 
 
 def _api() -> Any:

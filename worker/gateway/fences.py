@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from pydantic import AfterValidator, Field
 
 from medevac.fleet.fence import Fence, check_scope
+from medevac.fleet.guard_votes import Weighed
 from medevac.model import Model
 from worker.gateway.errors import Problem
 from worker.gateway.incidents import Answer, Why
@@ -85,15 +86,27 @@ class OpenBreaker(Model):
     opened_at: datetime
     reason: str
     votes: tuple[str, ...]
+    """Who wants it closed, and has seen it as it is."""
+    lapsed: tuple[str, ...] = ()
+    """Whose word counts no more, and why."""
 
 
 @router.get("/breakers", summary="Breakers that are open")
 async def breakers(served: Served, person: SignedIn) -> list[OpenBreaker]:
-    found = await served.threads.run(served.stores.guard.open_breakers)
-    return [
-        OpenBreaker(cluster=b.cluster, cause=b.cause, opened_at=b.opened_at, reason=b.reason, votes=b.votes)
-        for b in found
-    ]
+    found = await served.threads.run(served.stores.guard.weighed_breakers, served.now())
+    return [_shown(weighed) for weighed in found]
+
+
+def _shown(weighed: Weighed) -> OpenBreaker:
+    one = weighed.breaker
+    return OpenBreaker(
+        cluster=one.cluster,
+        cause=one.cause,
+        opened_at=one.opened_at,
+        reason=one.reason,
+        votes=weighed.voters,
+        lapsed=weighed.lapsed,
+    )
 
 
 @router.post("/breakers/close", summary="One person's word that a breaker may close; it takes two")

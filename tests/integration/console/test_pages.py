@@ -20,7 +20,7 @@ from medevac.campaigns.spec import Act, Selector, Spec
 from medevac.cases.case import CaseState
 from medevac.faults.classes import FaultClass
 from medevac.fleet.census import Census
-from medevac.fleet.lease import LeaseRequest
+from medevac.fleet.lease import LeaseAnswer, LeaseRequest
 from medevac.fleet.node import Node
 from medevac.incident import Line, StepKey
 from simulation.world import World
@@ -273,13 +273,18 @@ async def test_budgets_in_use_and_who_waits_for_them(client: httpx.AsyncClient, 
     rack = [policy.place(one) for one in world.nodes("sim-a") if one.topology["rack"] == "a-r01"]
     census = Census.of("sim-a", map(policy.place, world.nodes("sim-a")), domains=policy.domains)
     limit = policy.limits.at_once["rack"].of(len(rack))
-    for n, one in enumerate(rack[: limit + 1]):
+
+    def ask(n: int, at: datetime) -> LeaseAnswer:
+        one = rack[n]
         request = LeaseRequest(
             lease_id=f"lease-{n}", incident=f"inc-{n}", workflow_id=f"node/sim-a/{one.name}", cluster="sim-a",
             node=one.name, pool=one.pool, domains=policy.domains(one), fault="xid/79", fault_class=FaultClass.CRITICAL,
-            plan_hash="h", asked_at=now, job_running=False,
+            plan_hash="h", asked_at=at, job_running=False,
         )  # fmt: skip
-        answer = stores.guard.acquire(request, now, census)
+        return stores.guard.acquire(request, at, census)
+
+    for n in range(limit + 1):
+        answer = ask(n, now)
         assert answer.kind == ("granted" if n < limit else "waiting"), answer
     await sign_in(client, "vera")
     told = (await client.get("/guard")).text
@@ -294,7 +299,13 @@ async def test_budgets_in_use_and_who_waits_for_them(client: httpx.AsyncClient, 
     client.cookies.clear()
     own = {"csrf": await sign_in(client, "otto")}
     assert (await client.post("/guard/breaker", data={**own, **breaker})).status_code == 303
-    assert "1 of 2 people want to close it" in (await client.get("/guard")).text
+    told = (await client.get("/guard")).text
+    assert "1 of 2 people want to close it" in told
+    assert "To be closed, says otto" in told
+    ask(limit + 1, datetime.now(UTC))
+    told = html.unescape((await client.get("/guard")).text)
+    assert "To be closed, says" not in told
+    assert re.search(r"otto's word of [0-9:]+ UTC no longer counts: 1 more node showed a fault since", told), told
 
 
 async def test_a_silence_is_made_with_an_end_listed_with_what_it_fits_and_ended_early(

@@ -14,7 +14,7 @@ from activities.ports import Unreadable
 from activities.storage.database import Database
 from activities.storage.fences import Fences
 from activities.storage.ledger import Ledger
-from activities.storage.tables import grants, sightings
+from activities.storage.tables import breakers, grants, sightings
 from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalRequest, ApprovalState, ApprovalView, Verdict, Vote, Waiter
 from medevac.faults.classes import FaultClass
@@ -133,17 +133,54 @@ def test_a_freeze_is_seen_by_the_very_next_request(db: Database, guard: GuardSto
     granted(guard.mark_grant(fleet.request("n0"), fleet.now, fleet.census()))
 
 
-def test_a_breaker_is_closed_by_two_people(guard: GuardStore, fleet: Fleet) -> None:
+def runaway(guard: GuardStore, fleet: Fleet) -> None:
+    """The breaker of cluster c opens by rate."""
     for i in range(10):
         granted(ask(guard, fleet, "n0", incident=f"i{i}"))
         guard.release(f"i{i}", fleet.now)
         fleet.later(1)
     waiting(ask(guard, fleet, "n0"))
+
+
+def test_a_breaker_is_closed_by_two_people(guard: GuardStore, fleet: Fleet) -> None:
+    runaway(guard, fleet)
     assert [(b.cluster, b.cause) for b in guard.open_breakers()] == [("c", "critical")]
     assert "1 of 2 people" in guard.close_breaker("c", "critical", "ann", fleet.now)
     assert "is closed by ann and bob" in guard.close_breaker("c", "critical", "bob", fleet.now)
     assert "isn't open" in guard.close_breaker("c", "critical", "bob", fleet.now)
     granted(ask(guard, fleet, "n0"))
+
+
+def test_a_vote_is_to_what_was_shown_and_the_next_voter_is_told(
+    db: Database, policies: FixedPolicy, guard: GuardStore, fleet: Fleet
+) -> None:
+    runaway(guard, fleet)
+    guard.close_breaker("c", "critical", "ann", fleet.now)
+    assert [one.voters for one in guard.weighed_breakers(fleet.now)] == [("ann",)]
+    fleet.later(60)
+    # Through another process, which has read no vote yet.
+    other = GuardStore(db, policies)
+    for name in ("n4", "n8"):
+        waiting(ask(other, fleet, name))
+    lapsed = "ann's word of 03:00 UTC no longer counts: 2 more nodes showed a fault of class critical since"
+    assert [(one.voters, one.lapsed) for one in guard.weighed_breakers(fleet.now)] == [((), (lapsed,))]
+    said = guard.close_breaker("c", "critical", "bob", fleet.now)
+    assert said == f"breaker c/critical stays open: 1 of 2 people want to close it; {lapsed}"
+    assert [one.voters for one in other.weighed_breakers(fleet.now)] == [("bob",)]
+    assert "is closed by bob and ann" in other.close_breaker("c", "critical", "ann", fleet.now)
+    assert guard.open_breakers() == []
+
+
+@pytest.mark.parametrize(("minutes", "closed"), [(30, True), (90, False)])
+def test_a_vote_whose_time_nobody_wrote_down_is_as_old_as_its_breaker(
+    db: Database, policies: FixedPolicy, guard: GuardStore, fleet: Fleet, minutes: int, closed: bool
+) -> None:
+    runaway(guard, fleet)
+    with db.transaction() as connection:
+        connection.execute(sa.update(breakers).values(votes=["ann"]))
+    fleet.later(60.0 * minutes)
+    said = GuardStore(db, policies).close_breaker("c", "critical", "bob", fleet.now)
+    assert ("is closed by ann and bob" in said) is closed
 
 
 # -- questions -------------------------------------------------------------------------------------------------

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from medevac.faults.classes import FaultClass
-from medevac.fleet.guard_state import Approved
+from medevac.fleet.guard_state import LEVEL, Approved, Breaker, ClosingVote, Sighting
+from medevac.fleet.guard_votes import VOTE_HOLDS, Weighed, weigh
 from medevac.fleet.limits import Limits, Share
-from tests.unit.fleet.fleet import ROOMY, Fleet, asked, granted, kinds, node, waiting
+from tests.unit.fleet.fleet import ROOMY, T0, Fleet, asked, granted, kinds, node, waiting
 
 CLASSES = (FaultClass.CRITICAL, FaultClass.DEGRADED, FaultClass.TRANSIENT, FaultClass.PLANNED)
 SUMS = Limits(at_once={"pool": Share(count=100)})
@@ -191,10 +194,67 @@ def test_the_rate_breaker_takes_two_people_to_close() -> None:
     runaway(fleet)
     assert "breaker c/critical is open" in waiting(fleet.acquire("n1", incident="next")).reason
     for by, closed in (("ann", False), ("ann", False), ("bob", True)):
-        fleet.state, breaker = fleet.guard.close_breaker(fleet.state, "c", "critical", by, fleet.now)
-        assert breaker is not None
-        assert (breaker.closed_at is not None) is closed
+        assert (vote(fleet, by).breaker.closed_at is not None) is closed
     granted(fleet.acquire("n1", incident="next"))
+
+
+def vote(fleet: Fleet, by: str) -> Weighed:
+    fleet.state, weighed = fleet.guard.close_breaker(fleet.state, "c", "critical", by, fleet.now)
+    assert weighed is not None
+    return weighed
+
+
+def opened() -> Fleet:
+    fleet = Fleet([node(i, cluster=c) for c in "cd" for i in range(100)])
+    runaway(fleet)
+    waiting(fleet.acquire("n1"))
+    return fleet
+
+
+def test_a_vote_to_close_a_breaker_lapses_when_more_nodes_show_its_fault() -> None:
+    fleet = opened()
+    vote(fleet, "ann")
+    fleet.later(60)
+    for name in ("n2", "n3", "n2"):
+        waiting(fleet.acquire(name))
+    second = vote(fleet, "bob")
+    assert (second.voters, second.breaker.closed_at) == (("bob",), None)
+    why = "ann's word of 03:00 UTC no longer counts: 2 more nodes showed a fault of class critical since"
+    assert second.lapsed == (why,)
+    fleet.later(60)
+    again = vote(fleet, "ann")
+    assert (again.voters, again.breaker.closed_at, again.lapsed) == (("bob", "ann"), fleet.now, ())
+    assert [one.by for one in again.breaker.votes] == ["bob", "ann"]
+
+
+def test_what_is_no_news_of_the_breakers_cause_leaves_its_votes_alone() -> None:
+    fleet = opened()
+    vote(fleet, "ann")
+    fleet.later(60)
+    waiting(fleet.acquire("n1"))  # Seen before ann looked, and still the same incident.
+    granted(fleet.acquire("n2", fault_class=FaultClass.DEGRADED))
+    granted(fleet.acquire("n3", cluster="d"))
+    assert vote(fleet, "bob").breaker.closed_at == fleet.now
+
+
+def test_a_vote_to_close_a_breaker_lapses_with_time() -> None:
+    for more, closed in ((timedelta(), True), (timedelta(seconds=1), False)):
+        fleet = opened()
+        vote(fleet, "ann")
+        fleet.now += VOTE_HOLDS + more
+        assert (vote(fleet, "bob").breaker.closed_at is not None) is closed
+    fleet = opened()
+    vote(fleet, "ann")
+    fleet.now += timedelta(days=1)
+    late = vote(fleet, "bob")
+    assert (late.voters, late.breaker.closed_at) == (("bob",), None)
+    assert late.lapsed == ("ann's word of 2026-03-01 03:00 UTC no longer counts: it is more than 60 min old",)
+
+
+def test_a_vote_on_a_breaker_by_level_lapses_with_any_new_fault() -> None:
+    breaker = Breaker("c", LEVEL, T0, "too many", (ClosingVote("ann", T0),))
+    seen = [Sighting(FaultClass.DEGRADED, "c", "n7", "i7", T0 + timedelta(seconds=1))]
+    assert "1 more node showed a fault since" in weigh(breaker, seen, T0 + timedelta(minutes=1)).lapsed[0]
 
 
 def test_the_rate_breaker_never_closes_by_itself() -> None:
