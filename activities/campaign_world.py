@@ -17,7 +17,7 @@ from medevac.campaigns.progress import Beside, NodeProgress, NodeState
 from medevac.campaigns.spec import Act
 from medevac.faults.classes import FaultClass
 from medevac.fleet.census import node_key
-from medevac.incident import End, IncidentView, State
+from medevac.incident import End, IncidentView, State, Stop
 from medevac.model import Model
 
 REPAIRABLE = tuple(one.value for one in FaultClass if one.repairable)
@@ -35,6 +35,12 @@ class Change(Model):
     incident: str | None = None
     withdraw: bool = False
     """The order is still with the node's incident and must be taken back."""
+    by: str | None = None
+    """The person who left it out."""
+    acted: bool = False
+    """Left out after the act had been sent."""
+    fault: str | None = None
+    """Seen already when it was left out, after the act."""
 
 
 class Seen(Model):
@@ -95,9 +101,9 @@ class CampaignWorld:
                     at_work[one.key] = (own.id, f"{own.state}{waits}"[:500])
                 if change is None and (own is None or own.state in NOT_BEGUN):
                     untouched.append(one.key)
-            if one.state in (NodeState.DONE, NodeState.FAILED) and one.over_at is not None:
+            if one.state.over and one.over_at is not None:
                 until = one.over_at + timedelta(seconds=row.plan.spec.care.window)
-                fault = _fault_after(one, own, other, until)
+                fault = _fault_after(one, own, other, code, until)
                 if one.fault is None and fault:
                     faults[one.key] = fault
                 job = next((j for at, j in troubled.get(one.key, []) if one.over_at + SETTLES < at <= until), None)
@@ -156,6 +162,8 @@ def _of_sent(
         if one.sent_at is not None and now - one.sent_at > BEGINS:
             return Change(state=NodeState.FAILED, why="its incident never began", withdraw=True)
         return None
+    if mine.stopped is not None:
+        return _left_out(mine, mine.stopped, code)
     done = {"incident": mine.id}
     if mine.end in (End.RETURNED, End.REPLACED) or mine.state is State.PROBATION:
         return Change(state=NodeState.DONE, why=str(mine.end or "returned, in probation"), **done)
@@ -173,8 +181,27 @@ def _of_sent(
     return None
 
 
+def _left_out(mine: IncidentView, stop: Stop, code: str) -> Change:
+    """A person's word about this node: it says nothing of the act, and what the node shows after the act still does."""
+    when = " after the act" if stop.acted else ""
+    return Change(
+        state=NodeState.SKIPPED,
+        why=f"left out by {stop.by}{when}{f': {stop.reason}' if stop.reason else ''}"[:500],
+        incident=mine.id,
+        withdraw=mine.end is None,
+        by=stop.by,
+        acted=stop.acted,
+        fault=_shown(mine, code) if stop.acted else None,
+    )
+
+
+def _shown(mine: IncidentView, code: str) -> str | None:
+    """A fault of the node's own in the incident that carries the order."""
+    return mine.fault if mine.fault != code else None
+
+
 def _fault_after(
-    one: NodeProgress, mine: IncidentView | None, others: Iterable[IncidentView], until: datetime
+    one: NodeProgress, mine: IncidentView | None, others: Iterable[IncidentView], code: str, until: datetime
 ) -> str | None:
     after = one.over_at
     if after is None:
@@ -184,6 +211,8 @@ def _fault_after(
         and mine.end is None
         and mine.state not in (State.PROBATION, State.WATCHING)
         and after < mine.updated_at <= until
+        # That a person has it in hand is no fault of the node's.
+        and (mine.stopped is None or _shown(mine, code))
     ):
         return mine.fault or "unknown"
     return next((view.fault or "unknown" for view in others if after < view.opened_at <= until), None)

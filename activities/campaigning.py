@@ -16,7 +16,7 @@ from activities.heartbeat import Pulse
 from activities.ports import Unreadable
 from activities.registry import Registry
 from activities.storage.campaigns import CampaignRow, Campaigns
-from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState, step
+from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState, left_out, step
 from medevac.campaigns.spec import Act
 from medevac.events.event import HealthEvent, Kind, Statement
 from medevac.faults.classes import Covers, FaultClass, in_order
@@ -110,21 +110,24 @@ class CampaignActivities:
         for key in taken_back:
             self._tell(told[key], order, Kind.RECOVERED, "the campaign takes its order back", now)
         in_hand = any(one.state is NodeState.SENT for one in nodes)
-        state = next_step.state if row.state.begins else row.state
+        state, why = next_step.state if row.state.begins else row.state, next_step.why or row.why
         if row.state is CampaignState.ENDING and not in_hand:
-            state = CampaignState.ENDED
-            self._campaigns.move(row.id, state, row.why, now)
+            state, why = CampaignState.ENDED, "; ".join(filter(None, (row.why, left_out(nodes))))
+            self._campaigns.move(row.id, state, why, now)
         return sig.CampaignStepped(
             state=state,
-            why=next_step.why or row.why,
+            why=why,
             look_again_s=min(next_step.look_again_s, pace(spec.act, in_hand), spec.care.look),
         )
 
     def _apply(self, row: CampaignRow, nodes: Sequence[NodeProgress], seen: Seen, now: datetime) -> bool:
         changes: dict[str, dict[str, Any]] = {}
         for key, change in seen.changes.items():
-            over = None if change.state is NodeState.SKIPPED else now
-            changes[key] = {"state": change.state, "why": change.why, "over_at": over, "incident": change.incident}
+            over = None if change.state is NodeState.SKIPPED and not change.acted else now
+            changes[key] = {
+                "state": change.state, "why": change.why, "over_at": over, "incident": change.incident,
+                "by": change.by, "fault": change.fault,
+            }  # fmt: skip
         for one in nodes:
             if one.key in seen.at_work and (one.incident, one.why) != seen.at_work[one.key]:
                 incident, why = seen.at_work[one.key]

@@ -107,6 +107,15 @@ class Hold(Model):
     until: datetime
 
 
+class Stop(Model):
+    """A person's word, an abort or a no, that took effect: the plan at hand went no further."""
+
+    by: str
+    reason: str = ""
+    acted: bool = False
+    """A campaign's order had been carried out by then, or may have been: its call was sent."""
+
+
 class IncidentView(Model):
     """The incident as people see it: one row of the ledger, upserted at phase changes."""
 
@@ -130,6 +139,8 @@ class IncidentView(Model):
     waiting_for: str = ""
     owner: str = ""
     hold: Hold | None = None
+    stopped: Stop | None = None
+    """The last one, whatever the incident has done since."""
     rung: str | None = None
     plan_hash: str | None = None
     policy_version: int | None = None

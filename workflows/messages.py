@@ -11,7 +11,7 @@ from medevac.events.event import HealthEvent
 from medevac.faults.faultset import FaultSet, Remedy
 from medevac.fleet.lease import LeaseRef
 from medevac.fleet.places import Offer, Source
-from medevac.incident import Hold, Line, State
+from medevac.incident import Hold, Line, State, Stop
 from medevac.model import Model
 from medevac.policy.plan import Plan, Rung
 
@@ -52,6 +52,7 @@ class Carried(Model):
     rev: int = 0
     owner: str = ""
     hold: Hold | None = None
+    stopped: Stop | None = None
     marked: bool = False
     lease: LeaseRef | None = None
     lines: tuple[Line, ...] = ()
@@ -79,6 +80,7 @@ class Carried(Model):
     failed: str = ""
     hand_over: str = ""
     abort_by: str | None = None
+    abort_why: str = ""
     confirm_by: str | None = None
     """What a person ordered and nothing has come of yet: a stop must not be lost to a long history."""
     subject: str = ""

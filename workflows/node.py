@@ -102,7 +102,7 @@ class NodeWorkflow:
         run = self.run_state
         if known := self._known():
             return known
-        run.abort_by = by.who
+        run.abort_by, run.abort_why = by.who, by.reason
         run.note("abort", workflow.now(), f"stopped by {by.who}: {by.reason}")
         asked = "; the successor that was asked for is ended unless it has joined" if run.requested else ""
         return self._answer(self._what_runs() + asked)
@@ -174,6 +174,7 @@ class NodeWorkflow:
                 # Someone cancelled the workflow itself. Nothing may be left half-done by that: it is a person's stop.
                 reason = workflow.cancellation_reason()
                 self.run_state.abort_by = "temporal cancel" + (f" ({reason})" if reason else "")
+                self.run_state.abort_why = ""
 
     async def _to_an_end(self) -> End:
         run = self.run_state
@@ -354,6 +355,7 @@ class NodeWorkflow:
         run = self.run_state
         if run.abort_by:
             who, run.abort_by = run.abort_by, None
+            run.stop(who, run.abort_why)
             self.standing.latch(f"stopped by {who}", who)
             run.hand_over = f"stopped by {who}"
             run.owner = run.owner or who

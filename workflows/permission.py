@@ -138,6 +138,8 @@ class Permission:
             run.answered = True
             raise Again
         if result.state is not ApprovalState.APPROVED:
+            if result.state is ApprovalState.REJECTED:
+                run.stop(" and ".join(result.by), result.reason)
             self.standing.latch(
                 f"approval {approval} was {result.state}: {result.reason}", ", ".join(result.by) or "expiry"
             )

@@ -13,7 +13,7 @@ from medevac.faults.faultset import Change, FaultSet, Remedy
 from medevac.fleet.lease import LeaseRef
 from medevac.fleet.node import Identity
 from medevac.fleet.places import Offer
-from medevac.incident import End, IncidentView, Line, State, StepKey
+from medevac.incident import End, IncidentView, Line, State, StepKey, Stop
 from medevac.policy.plan import Plan, Rung
 from medevac.policy.yielding import follows_another
 from workflows.messages import Carried, NodeInput
@@ -49,6 +49,7 @@ class IncidentRun:
         self.rev = carried.rev
         self.owner = carried.owner
         self.hold = carried.hold
+        self.stopped = carried.stopped
         self.marked = carried.marked
         self.lease: LeaseRef | None = carried.lease
         self.lease_asked = carried.lease is not None
@@ -81,6 +82,7 @@ class IncidentRun:
         """The fault set has become new, worse or cleared since the last plan."""
         self.worse = False
         self.abort_by: str | None = carried.abort_by
+        self.abort_why = carried.abort_why
         self.confirm_by: str | None = carried.confirm_by
         self.woken = False
         self.closing = False
@@ -174,6 +176,7 @@ class IncidentRun:
             waiting_for=self.waiting_for,
             owner=self.owner,
             hold=self.hold,
+            stopped=self.stopped,
             rung=plan.rung.value if plan and plan.rung else None,
             plan_hash=plan.hash if plan else None,
             policy_version=plan.policy_version if plan else None,
@@ -229,6 +232,12 @@ class IncidentRun:
         """True while a person holds the incident; an expired hold is no hold."""
         return self.hold is not None and self.hold.until > now
 
+    def stop(self, by: str, reason: str) -> None:
+        """A person's word takes effect on the plan at hand."""
+        order = self.plan.order if self.plan else None
+        acted = order is not None and Rung(order.rung) in self.asked_rungs
+        self.stopped = Stop(by=by, reason=reason, acted=acted)
+
     @property
     def fault_class(self) -> FaultClass:
         """As the plan has it, for a rule may have raised it."""
@@ -278,6 +287,7 @@ class IncidentRun:
             rev=self.rev,
             owner=self.owner,
             hold=self.hold,
+            stopped=self.stopped,
             marked=self.marked,
             lease=self.lease,
             lines=tuple(self.lines),
@@ -296,6 +306,7 @@ class IncidentRun:
             failed=self.failed,
             hand_over=self.hand_over,
             abort_by=self.abort_by,
+            abort_why=self.abort_why,
             confirm_by=self.confirm_by,
             subject=self.subject,
         )

@@ -38,6 +38,7 @@ campaign_nodes = sa.Table(
     sa.Column("why", Words, nullable=False),
     sa.Column("sent_at", Moment),
     sa.Column("over_at", Moment),
+    sa.Column("by", Words),
     sa.Column("incident", Words),
     sa.Column("fault", Words),
     sa.Column("job", Words),

@@ -28,12 +28,15 @@ class Evidence(Model):
     acted: int = 0
     failed: int = 0
     """Where the action itself failed: not proved, check failed, handed over, never came back."""
+    left_out: int = 0
+    """Nodes that a person took out after the act had been sent: how it ended nobody has judged, so they are not among
+    `acted`, neither well nor failed; but what happens to them afterwards tells of the act as that of the others."""
     faulted: int = 0
-    """Acted nodes with a fault of their own within the window."""
+    """Acted or left out, with a fault of their own within the window."""
     jobs_hurt: int = 0
-    """Acted nodes on which a job failed within the window."""
+    """Acted or left out, and a job failed on them within the window."""
     exposure_node_s: float = 0.0
-    """Time within their windows that acted nodes have spent so far."""
+    """Time within their windows that these have spent so far."""
     beside_faults: int = 0
     beside_jobs: int = 0
     beside_node_s: float = 0.0
@@ -43,7 +46,7 @@ class Evidence(Model):
 
     def since(self, before: Evidence) -> Evidence:
         """Without what was seen of the campaign's own nodes until `before`."""
-        own = ("acted", "failed", "faulted", "jobs_hurt", "exposure_node_s")
+        own = ("acted", "failed", "left_out", "faulted", "jobs_hurt", "exposure_node_s")
         return self.model_copy(update={name: getattr(self, name) - getattr(before, name) for name in own})
 
 
@@ -61,7 +64,7 @@ def why_halt(care: Care, seen: Evidence, *, staged: bool) -> str:
         expected = _rate(care, beside, seen.beside_node_s) * seen.exposure_node_s
         if bad >= LEAST_BAD and poisson_tail(bad, expected) < alpha:
             return (
-                f"{bad} of {seen.acted} nodes {what} within {care.window / 60:.0f} min of it; "
+                f"{bad} of {seen.acted + seen.left_out} nodes {what} within {care.window / 60:.0f} min of it; "
                 f"{expected:.1f} would be usual"
             )
     return ""

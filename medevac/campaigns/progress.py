@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -75,6 +76,9 @@ class NodeProgress(Model):
     why: str = ""
     sent_at: datetime | None = None
     over_at: datetime | None = None
+    """When the act on it was through; of one that is skipped, only where it had been sent all the same."""
+    by: str | None = None
+    """Who left it out, of one that is skipped because a person stopped its incident."""
     incident: str | None = None
     fault: str | None = None
     """The first of its own within the window after the action."""
@@ -117,6 +121,8 @@ class Tally:
     done: int = 0
     failed: int = 0
     skipped: int = 0
+    left_out: int = 0
+    """Of those that are skipped: acted on before a person took them out, so that their faults count."""
     faulted: int = 0
     jobs_hurt: int = 0
     exposure_s: float = 0.0
@@ -125,6 +131,7 @@ class Tally:
 
     @property
     def begun(self) -> int:
+        """Without those left out: another node takes such a one's place in its stage, which none passes unjudged."""
         return self.sent + self.done + self.failed
 
 
@@ -136,9 +143,11 @@ def tally(care: Care, nodes: Iterable[NodeProgress], now: datetime) -> Tally:
             found.waiting += 1
         elif state is NodeState.SENT:
             found.sent += 1
-        elif state is NodeState.SKIPPED or one.over_at is None:
+        elif one.over_at is None:
             found.skipped += 1
         else:
+            found.skipped += state is NodeState.SKIPPED
+            found.left_out += state is NodeState.SKIPPED
             found.done += state is NodeState.DONE
             found.failed += state is NodeState.FAILED
             found.faulted += one.fault is not None
@@ -153,6 +162,7 @@ def evidence(found: Tally, beside: Beside) -> Evidence:
     return Evidence(
         acted=found.done + found.failed,
         failed=found.failed,
+        left_out=found.left_out,
         faulted=found.faulted,
         jobs_hurt=found.jobs_hurt,
         exposure_node_s=found.exposure_s,
@@ -161,6 +171,13 @@ def evidence(found: Tally, beside: Beside) -> Evidence:
         beside_node_s=beside.node_s,
         out_percent=beside.out_percent,
     )
+
+
+def left_out(nodes: Iterable[NodeProgress]) -> str:
+    """How many a person left out, and who; empty where nobody did."""
+    by = Counter(one.by for one in nodes if one.by)
+    who = ", ".join(f"{n} by {person}" for person, n in by.most_common())
+    return f"{by.total()} left out by people ({who})" if by else ""
 
 
 def step(
@@ -187,23 +204,31 @@ def step(
     if halted := why_halt(care, evidence(seen, beside).since(known or Evidence()), staged=staged):
         return Step(state=CampaignState.HALTED, passed=passed, why=halted)
     cap = _cap(care, passed, len(nodes))
+    out = f", {words}" if (words := left_out(nodes)) else ""
     if seen.sent == 0 and (seen.begun >= cap or not seen.waiting):
         left_s = care.soak - (now - seen.last).total_seconds() if seen.last else 0.0
         if left_s > 0:
-            why = f"{seen.done} of {len(nodes)} done; watched for {left_s / 60:.0f} min more"
+            why = f"{seen.done} of {len(nodes)} done{out}; watched for {left_s / 60:.0f} min more"
             return Step(state=CampaignState.SOAKING, passed=passed, why=why, look_again_s=min(left_s, care.look))
         if not seen.waiting and holds:
-            why = "drained and held; `medevac campaign end` has them checked and returned"
+            why = f"drained and held{out}; `medevac campaign end` has them checked and returned"
             return Step(state=CampaignState.SOAKING, passed=len(care.stages), why=why, look_again_s=care.look)
         if not seen.waiting:
-            why = f"{seen.done} done, {seen.failed} failed, {seen.skipped} skipped"
+            why = ended(nodes, seen)
             return Step(state=CampaignState.ENDED, passed=len(care.stages), why=why)
         return step(care, at_once, state, passed + 1, nodes, beside, now, holds=holds, known=known)
     room = max(0, min(at_once - seen.sent, cap - seen.begun))
     send = tuple(islice((one.key for one in nodes if one.state is NodeState.WAITING), room))
     stage = f"stage {passed + 1} of {len(care.stages)}" if staged else "the stages are behind"
-    why = f"{stage}: {seen.done} done, {seen.sent + len(send)} in hand, {seen.waiting - len(send)} to come"
+    why = f"{stage}: {seen.done} done, {seen.sent + len(send)} in hand, {seen.waiting - len(send)} to come{out}"
     return Step(state=CampaignState.RUNNING, passed=passed, why=why, send=send, look_again_s=care.look)
+
+
+def ended(nodes: Sequence[NodeProgress], seen: Tally) -> str:
+    """What a campaign that is through has come to. What people took from it is no success, and isn't told as one."""
+    people = sum(bool(one.by) for one in nodes)
+    why = f"{seen.done} done, {seen.failed} failed, {seen.skipped - people} skipped"
+    return f"not the whole list: {why}, {left_out(nodes)}" if people else why
 
 
 def widened(care: Care, passed: int, nodes: Sequence[NodeProgress], now: datetime) -> int:

@@ -118,6 +118,34 @@ async def test_one_person_stops_it_in_the_middle(up: Running) -> None:
     assert max(reboots(up).values()) == 1
 
 
+async def order(up: Running, path: str, body: dict[str, Any]) -> None:
+    answer = await up.http.post(path, json=body, headers={"Authorization": f"Bearer {up.home.token('kim')}"})
+    assert answer.status_code == 200, answer.text
+
+
+async def test_a_node_that_a_person_stops_is_left_out_and_the_others_go_on(up: Running) -> None:
+    """The canary itself: its place goes to another, and the campaign ends without calling that the whole list."""
+    names = [node.name for node in up.world.nodes("sim-a") if node.pool == "train"][:5]
+    care = CARE | {"stages": [5], "soak": "0s"}
+    given = {"selector": {"nodes": names}, "care": care}
+    first, *others = [member["node"] for member in (await ask(up, "/plan", wish(**given)))["plan"]["members"]]
+    await order(up, "/v1/fences/freeze", {"scope": f"node/sim-a/{first}", "reason": "my debugging session"})
+    await start(up, **given)
+    async with up.everyone_agrees():
+        await up.until(lambda: (v := up.incident(first)) and "frozen" in v.waiting_for, "the canary waits", 60)
+        incident = up.incident(first)
+        assert incident is not None
+        await order(up, f"/v1/incidents/{incident.id}/abort", {"reason": "not this one"})
+        await up.until(lambda: state(up) is CampaignState.ENDED, "the campaign has ended", 180)
+    left = next(one for one in up.stores.campaigns.nodes("driver-580") if one.node == first)
+    assert (left.state, left.by, left.why) == (NodeState.SKIPPED, "kim", "left out by kim: not this one")
+    assert counts(up) == {NodeState.DONE: len(others), NodeState.SKIPPED: 1}
+    assert reboots(up) == dict.fromkeys(others, 1)
+    row = up.stores.campaigns.get("driver-580")
+    assert row is not None
+    assert row.why == f"not the whole list: {len(others)} done, 0 failed, 0 skipped, 1 left out by people (1 by kim)"
+
+
 async def test_a_list_that_has_changed_is_shown_again(up: Running) -> None:
     planned = await ask(up, "/plan", wish())
     broken = next(n for n in up.world.nodes("sim-a") if n.name == planned["plan"]["members"][0]["node"])

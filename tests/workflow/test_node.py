@@ -13,7 +13,8 @@ from activities import signatures as sig
 from medevac.approvals.approval import ApprovalResult, ApprovalState
 from medevac.events.event import Kind
 from medevac.faults.classes import FaultClass
-from medevac.incident import Hold, Outcome, State, StepResult
+from medevac.fleet.order import Order
+from medevac.incident import Hold, Outcome, State, StepResult, Stop
 from medevac.policy.plan import Action, ApprovalNeed, Drain, Plan, Rung
 from tests.workflow.conftest import Start, fault
 from tests.workflow.scripted import IDENTITY, Script, plan_for, until_cancelled
@@ -148,9 +149,11 @@ async def test_a_cancelled_drain_never_leads_to_an_action(start: Start, script: 
     assert "lift" not in script.names()
     latch = next(line for line in script.lines if line.kind == "latch")
     assert latch.data["by"] == "alice"
+    assert script.views[-1].stopped == Stop(by="alice", reason="no")
     await handle.execute_update(NodeWorkflow.abort, By(who="alice", reason="closing"))
     assert await handle.result() == "withdrawn"
     assert "lift" not in script.names(), "a latched fault stays marked: no check has passed"
+    assert script.views[-1].stopped == Stop(by="alice", reason="no"), "what closed it had nothing left to stop"
 
 
 async def test_abort_after_the_call_says_so_and_the_end_is_still_awaited(start: Start, script: Script) -> None:
@@ -164,13 +167,18 @@ async def test_abort_after_the_call_says_so_and_the_end_is_still_awaited(start: 
             await asyncio.sleep(0.05)
         return StepResult(outcome=Outcome.DONE, at=datetime.now(UTC))
 
+    order = Order(campaign="drv", approval="campaign-drv", rung="reboot")
+    script.planner = lambda request: plan_for(request, order=order)
     script.on(sig.PROVE, prove)
     handle = await start()
     await wait_for(script, "prove")
-    answer = await handle.execute_update(NodeWorkflow.abort, By(who="alice"))
+    answer = await handle.execute_update(NodeWorkflow.abort, By(who="alice", reason="wrong node"))
     assert answer.text.startswith("too_late(prove")
+    assert (await handle.query(NodeWorkflow.state)).stopped is None, "not before it takes effect"
     gate.set()
     await reaches(handle, State.HANDED_OVER)
+    stopped = (await handle.query(NodeWorkflow.state)).stopped
+    assert stopped == Stop(by="alice", reason="wrong node", acted=True)
     await handle.terminate("done")
 
 
@@ -427,6 +435,31 @@ async def test_a_question_left_is_asked_anew_and_not_taken_for_a_no(start: Start
     assert await handle.result() == "returned"
     assert [line.text for line in script.lines if line.kind == "vote"] == [f"{second.id} approved by bob: go on"]
     assert not [line for line in script.lines if line.kind == "latch"]
+
+
+@pytest.mark.parametrize("state", [ApprovalState.REJECTED, ApprovalState.EXPIRED])
+async def test_a_no_is_a_persons_stop_and_no_answer_is_nobodys(
+    start: Start, script: Script, state: ApprovalState
+) -> None:
+    need = ApprovalNeed(groups=("approvers",), expires_s=60, why=("a test",))
+
+    def planner(request: sig.PlanRequest) -> Plan:
+        said_no = [line for line in script.lines if line.kind == "latch"]
+        given = {"action": Action.HAND_OVER, "rung": None, "drain": None} if said_no else {"approval": need}
+        return plan_for(request, **given)
+
+    script.planner = planner
+    handle = await start()
+    await reaches(handle, State.WAITING_APPROVAL)
+    await script.until_asked(sig.ASK, 1)
+    asked = script.asked(sig.ASK)[0].request
+    by = ("grace",) if state is ApprovalState.REJECTED else ()
+    result = ApprovalResult(id=asked.id, state=state, by=by, reason="its data", decided_at=datetime.now(UTC), covers={})
+    await handle.signal(NodeWorkflow.decided, Decided(result=result))
+    await reaches(handle, State.HANDED_OVER)
+    assert (await handle.query(NodeWorkflow.state)).stopped == (Stop(by="grace", reason="its data") if by else None)
+    assert "act" not in script.names()
+    await handle.terminate("done")
 
 
 async def test_who_came_too_late_for_the_yes_to_others_asks_anew_at_once_however_often(

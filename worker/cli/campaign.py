@@ -75,13 +75,17 @@ def show(campaign: str, as_json: AsJson = False) -> None:
     row, nodes = found["campaign"], found["nodes"]
     print_styled((f"{row['id']}  {row['plan']['spec']['act']}  ", "bold"), (row["state"], style_of(row["state"])))
     print(plain(f"  {row['why']}"))
-    print(plain("  " + ", ".join(f"{n} {state}" for state, n in Counter(one["state"] for one in nodes).items())))
+    print(plain("  " + ", ".join(f"{n} {what}" for what, n in Counter(_became(one) for one in nodes).items())))
     told = [one for one in nodes if one["state"] != "waiting"]
     print_table(
         ("node", "state", "because", "incident", "fault after", "job after"),
         ((f"{n['cluster']}/{n['node']}", n["state"], n["why"], n["incident"], n["fault"], n["job"]) for n in told),
         "no node is in hand yet",
     )
+
+
+def _became(node: dict[str, Any]) -> str:
+    return f"left out by {node['by']}" if node.get("by") else str(node["state"])
 
 
 @app.command()

@@ -7,7 +7,7 @@ from collections import Counter
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from medevac.campaigns.progress import POSSIBLE_IN, NodeState
+from medevac.campaigns.progress import POSSIBLE_IN, NodeState, left_out
 from worker.console.entering import Here, Posted, Served
 from worker.console.pages import PageRoute, go, page
 from worker.gateway import campaigns as api
@@ -55,5 +55,5 @@ def _campaign(request: Request, campaign: str, served: Services, here: Here) -> 
     possible = [order for order, states in POSSIBLE_IN.items() if row.state in states]
     return page(
         request, served, here, "campaign.html", row=row, nodes=nodes[:MOST_SHOWN], count=count, over=over,
-        total=len(nodes), states=tuple(NodeState), possible=possible,
+        total=len(nodes), left_out=left_out(nodes), states=tuple(NodeState), possible=possible,
     )  # fmt: skip

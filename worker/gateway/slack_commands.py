@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pydantic import ValidationError
 
 from medevac.approvals.approval import ApprovalView
+from medevac.campaigns.progress import left_out
 from medevac.incident import IncidentView
 from medevac.policy.durations import seconds
 from worker.gateway import campaigns, fences, incidents
@@ -96,7 +97,9 @@ async def _campaign(served: Services, person: Principal, words: list[str]) -> Sa
         found = await campaigns.campaign(name, served, person)
         over = sum(1 for node in found.nodes if node.state.over)
         row = found.campaign
-        return f"campaign {row.id} is {row.state}: {row.why}; {over} of {len(found.nodes)} nodes are through"
+        out = left_out(found.nodes)
+        told = f", {out}" if out not in row.why else ""
+        return f"campaign {row.id} is {row.state}: {row.why}; {over} of {len(found.nodes)} nodes are through{told}"
     if what == "pause":
         return (await campaigns.pause(name, order, served, person)).answer
     if what == "halt":

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from medevac.campaigns.listing import CampaignPlan, Member
-from medevac.campaigns.progress import CampaignState
+from medevac.campaigns.progress import CampaignState, NodeState
 from medevac.campaigns.spec import Act, Selector, Spec
 from medevac.cases.case import CaseState
 from medevac.faults.classes import FaultClass
@@ -390,6 +390,12 @@ async def test_a_campaign_is_shown_and_stopped(
     shown = (await client.get("/campaigns/driver")).text
     assert node.name in shown
     assert "0 of 1 nodes are through" in shown
+    assert "left out by" not in shown
+    left_out = {"state": NodeState.SKIPPED, "by": "kim", "why": "left out by kim: mine"}
+    stores.campaigns.change("driver", {f"{node.cluster}/{node.name}": left_out})
+    shown = (await client.get("/campaigns/driver")).text
+    assert "1 skipped, of them 1 left out by people (1 by kim)" in shown
+    assert "left out by kim: mine</td>" in shown
     halted = await client.post("/campaigns/driver/halt", data={**own, "reason": "wrong image"})
     assert halted.status_code == 303
     row = stores.campaigns.get("driver")

@@ -12,6 +12,9 @@ import pytest
 from activities.chat.slack import SlackChat
 from medevac.approvals.approval import Verdict
 from medevac.approvals.signing import Signatures
+from medevac.campaigns.listing import CampaignPlan, Member
+from medevac.campaigns.progress import CampaignState, NodeState
+from medevac.campaigns.spec import Act, Selector, Spec
 from medevac.fleet.node import Node
 from medevac.telling.asking import APPROVE, DETAILS, REJECT
 from tests.integration.slack.conftest import SLACK
@@ -315,6 +318,25 @@ async def test_to_approve_by_command_shows_what_is_asked(
     button = next(b for b in buttons if b["action_id"] == APPROVE)
     await send(client, press(button, ADA, "C0FLEET", url=slack.response_url(ADA)))
     assert [vote.voter for vote in engine.votes] == ["ada"]
+
+
+async def test_a_campaign_tells_whom_people_left_out(
+    client: httpx.AsyncClient, slack: FarSlack, stores: Stores, node: Node
+) -> None:
+    spec = Spec(
+        id="driver", act=Act.REBOOT, reason="driver 580", requested_by="ada", selector=Selector(nodes=(node.name,))
+    )
+    member = Member(cluster=node.cluster, node=node.name, uid=None, machine_id="m", pool="train", rack="r1")
+    plan = CampaignPlan(
+        spec=spec, policy_version=1, made_at=NOW, members=(member,), skipped=(), at_once=1, estimate_s=60
+    )
+    stores.campaigns.put(plan, "campaign-driver", NOW)
+    stores.campaigns.move("driver", CampaignState.PAUSED, "paused by ada", NOW)
+    told = await order(client, slack, VERA, "campaign driver")
+    assert told == "campaign driver is paused: paused by ada; 0 of 1 nodes are through"
+    stores.campaigns.change("driver", {f"{node.cluster}/{node.name}": {"state": NodeState.SKIPPED, "by": "kim"}})
+    told = await order(client, slack, VERA, "campaign driver")
+    assert told.endswith("1 of 1 nodes are through, 1 left out by people (1 by kim)")
 
 
 async def test_a_wrong_command_is_answered_with_what_to_write(client: httpx.AsyncClient, slack: FarSlack) -> None:

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
+from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 
 from activities.ports import Unreadable
 from activities.storage import machine_tables, order_tables  # noqa: F401  (they enter the metadata)
 from activities.storage.database import Database, SchemaError
 from activities.storage.ledger import Ledger
-from activities.storage.tables import metadata, notes
+from activities.storage.migrations.versions import v0006_left_out
+from activities.storage.tables import breakers, metadata, notes
 from tests.unit.fleet.fleet import T0
 
 
@@ -22,6 +24,21 @@ def test_the_migrations_make_the_tables_that_the_code_knows(db: Database) -> Non
     with db.transaction() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
+
+
+def test_the_version_before_reads_the_votes_to_close_a_breaker(empty_url: str) -> None:
+    database = Database(empty_url)
+    database.upgrade()
+    row = {"cluster": "c", "cause": "critical", "opened_at": T0, "reason": "ten"}
+    with database.transaction() as connection:
+        votes = [{"by": "ada", "at": T0.isoformat()}, "grace"]
+        connection.execute(sa.insert(breakers).values(**row, votes=votes))
+        with Operations.context(MigrationContext.configure(connection)):
+            v0006_left_out.downgrade()
+        assert connection.execute(sa.select(breakers.c.votes)).scalar_one() == ["ada", "grace"]
+        columns = {column["name"] for column in sa.inspect(connection).get_columns("campaign_nodes")}
+        assert "by" not in columns
+    database.close()
 
 
 def test_check_says_what_to_run(empty_url: str) -> None:

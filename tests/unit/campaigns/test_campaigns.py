@@ -203,6 +203,56 @@ def test_let_go_on_after_a_halt_only_what_comes_then_halts_it_again() -> None:
     assert (again.state, "2 of 2 nodes" in again.why) == (CampaignState.HALTED, True)
 
 
+def a_part_left_out(acted: int, untouched: int, good: int, total: int = 1_000, **more: Any) -> list[NodeProgress]:
+    """The first of the list were left out by ada, after the act and before it; the next ones went well."""
+
+    def change(n: int) -> dict[str, Any]:
+        if n < acted + untouched:
+            after: dict[str, Any] = {"over_at": NOW, **more} if n < acted else {}
+            return {"state": "skipped", "by": "ada", "sent_at": NOW, **after}
+        return {"state": "done", "sent_at": NOW, "over_at": NOW} if n < acted + untouched + good else {}
+
+    return nodes_of(total, change)
+
+
+@pytest.mark.parametrize("acted", [0, 4])
+def test_what_a_person_leaves_out_is_neither_a_failure_nor_a_success_and_another_takes_its_place(acted: int) -> None:
+    nodes = a_part_left_out(acted, 6 - acted, 4)
+    seen = evidence(tally(CARE, nodes, NOW), Beside())
+    assert (seen.acted, seen.failed, seen.left_out, seen.faulted) == (4, 0, acted, 0)
+    found = step(CARE, 20, CampaignState.RUNNING, 0, nodes, Beside(), NOW)
+    assert (found.state, found.send) == (CampaignState.RUNNING, tuple(f"c/n{n}" for n in range(10, 16)))
+    assert "6 left out by people (6 by ada)" in found.why
+
+
+def test_a_fault_after_the_act_tells_of_it_though_a_person_left_the_node_out() -> None:
+    later = NOW + timedelta(minutes=30)
+    halted = step(CARE, 20, CampaignState.RUNNING, 0, a_part_left_out(2, 0, 3, fault="xid/79"), Beside(), later)
+    assert halted.state is CampaignState.HALTED
+    assert "2 of 5 nodes had a fault" in halted.why
+    known = evidence(tally(CARE, a_part_left_out(2, 0, 3, fault="xid/79"), later), Beside())
+    assert known.since(known).left_out == 0
+    calm = step(CARE, 20, CampaignState.RUNNING, 0, a_part_left_out(2, 0, 3), Beside(), later)
+    assert calm.state is CampaignState.RUNNING
+
+
+def test_a_stage_is_watched_from_its_last_act_also_of_a_node_left_out() -> None:
+    nodes = a_part_left_out(1, 0, 10)
+    nodes[0] = nodes[0].model_copy(update={"over_at": NOW + timedelta(minutes=10)})
+    later = NOW + timedelta(seconds=CARE.soak)
+    assert step(CARE, 20, CampaignState.RUNNING, 0, nodes, Beside(), later).state is CampaignState.SOAKING
+
+
+def test_an_end_without_what_people_left_out_is_not_told_as_the_whole_list() -> None:
+    later = NOW + timedelta(seconds=CARE.soak)
+    nodes = a_part_left_out(1, 2, 4, 8)
+    nodes[1] = nodes[1].model_copy(update={"by": "grace"})
+    nodes[7] = nodes[7].model_copy(update={"state": NodeState.SKIPPED, "why": "it is gone"})
+    found = step(CARE, 20, CampaignState.RUNNING, 3, nodes, Beside(), later)
+    assert found.state is CampaignState.ENDED
+    assert found.why == "not the whole list: 4 done, 0 failed, 1 skipped, 3 left out by people (2 by ada, 1 by grace)"
+
+
 def test_a_person_widens_to_the_next_stage_that_takes_more_nodes() -> None:
     assert widened(CARE, 0, nodes_of(1_000, lambda n: through(n, 10, NOW)), NOW) == 1
     small = nodes_of(4, lambda n: through(n, 1, NOW))
