@@ -111,3 +111,9 @@ class HealthEvent(Model):
     """Set by a campaign alone; no parser reads it from a payload."""
     digest: str = ""
     """sha256 of the raw part that it was read from."""
+
+    @property
+    def opens(self) -> bool:
+        """Whether it can open an incident: a fault, a notice, or the hook of a provider that takes the machine away."""
+        hook = self.kind is Kind.LIFECYCLE and self.fault_class is FaultClass.PLANNED
+        return hook or self.kind in (Kind.FAULT, Kind.PLANNED)

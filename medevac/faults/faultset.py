@@ -117,11 +117,13 @@ class FaultSet(Model):
         if event.marker is not None:
             return self._same(Change.IGNORED, f"medevac itself emitted it ({event.marker})")
         if event.kind is Kind.LIFECYCLE:
-            expected = is_symptom(event, remedy, now)
-            return self._same(*(_EXPECTED if expected else (Change.IGNORED, "the machine's life, recorded")))
+            if is_symptom(event, remedy, now):
+                return self._same(*_EXPECTED)
+            if not event.opens:
+                return self._same(Change.IGNORED, "the machine's life, recorded")
         if event.kind is Kind.RECOVERED:
             return self._clear(event, now, dwell_s)
-        if event.kind not in (Kind.FAULT, Kind.PLANNED) or event.fault is None:
+        if not event.opens or event.fault is None:
             return self._same(Change.IGNORED, f"a {event.kind.value} is evidence, not a fault")
         code, fault_class = event.fault, event.fault_class or FaultClass.UNKNOWN
         boots = {b for b in (*(f.boot_id for f in self.faults), *(p.boot_id for p in self.proofs)) if b}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from medevac.events.event import HealthEvent, Kind
+from medevac.events.event import HealthEvent
 from medevac.faults.catalogue import lookup
 from medevac.faults.classes import FaultClass
 from medevac.policy.policy import Policy
@@ -36,11 +36,12 @@ def classified(event: HealthEvent, policy: Policy) -> HealthEvent:
 
 
 def route(event: HealthEvent, policy: Policy) -> Route:
-    if event.kind not in (Kind.FAULT, Kind.PLANNED) or event.fault is None:
+    if event.fault is None or event.marker is not None or not event.actionable:
         return Route.RECORD
-    if event.marker is not None or not event.actionable:
+    event = classified(event, policy)
+    if not event.opens:
         return Route.RECORD
-    if classified(event, policy).fault_class in (FaultClass.RECORD, FaultClass.APPLICATION) and not any(
+    if event.fault_class in (FaultClass.RECORD, FaultClass.APPLICATION) and not any(
         event.fault in rule.match.codes and rule.raise_to is not None for rule in policy.rules
     ):
         return Route.RECORD

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from medevac.events.event import HealthEvent, Kind
-from medevac.faults.classes import Covers
+from medevac.faults.classes import Covers, FaultClass
 from medevac.faults.faultset import Change, FaultSet, Remedy
 from medevac.fleet.node import Identity
 from tests.unit.faults.said import alert, at, said
@@ -32,6 +32,7 @@ SYMPTOMS = [
     alert("monitor/exporter-silent"),
     said("nvsentinel/GpuDcgmConnectivityFailure", source="nvsentinel"),
     said("instance-state/stopping", source="aws", kind=Kind.LIFECYCLE),
+    said("asg/EC2_INSTANCE_TERMINATING", source="aws", kind=Kind.LIFECYCLE),
     said("slurm/not-responding", source="slurm"),
     said("instance-status/system-impaired", source="aws"),
 ]
@@ -43,6 +44,14 @@ def test_what_the_step_causes_joins_as_expected(event: HealthEvent, step: str) -
     observed = BROKEN.observe(event, at(200), remedy=running(step))
     assert observed.change is Change.EXPECTED
     assert observed.faults == BROKEN
+
+
+def test_a_hook_of_another_hand_than_ours_is_a_planned_event() -> None:
+    hook = said("asg/EC2_INSTANCE_TERMINATING", source="aws", kind=Kind.LIFECYCLE)
+    observed = FaultSet().observe(hook, at(0))
+    assert observed.change is Change.NEW
+    assert [fault.fault_class for fault in observed.faults.faults] == [FaultClass.PLANNED]
+    assert change(hook, 1_001, running("prove")) is Change.NEW
 
 
 @pytest.mark.parametrize("event", [e for e in SYMPTOMS if e.kind is Kind.FAULT], ids=lambda e: e.fault)
