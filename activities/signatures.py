@@ -63,13 +63,13 @@ class Timing(Model):
 PRODUCTION = Timing()
 DEMO = Timing(give_up_s=60, lease_wait_s=300, echo_grace_s=20, dwell_s=3, fold_s=5)
 TEST = Timing(
-    short_s=2.0,
-    heartbeat_s=2.0,
+    short_s=3.0,
+    heartbeat_s=4.0,
     retry_s=0.1,
     retry_max_s=1.0,
     give_up_s=30,
     lease_wait_s=120,
-    echo_grace_s=5,
+    echo_grace_s=20,
     dwell_s=0.5,
     fold_s=0.5,
 )

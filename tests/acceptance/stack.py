@@ -52,8 +52,10 @@ from worker.stores import Stores, open_stores
 ROOT = Path(__file__).parents[2]
 POLICY = Path(__file__).parent / "policy.yaml"
 SMALL = Layout(nodes=48, serve_share=0.0, spares=0, durations=TEST)
-READY_S = 60.0
+READY_S = 240.0
 LOOK_S = 0.1
+PATIENCE_S = 240.0
+"""A wait ends with what it waits for; this only ends a test that would hang, on however slow a machine."""
 KILLABLE = ("-m", "tests.acceptance.killable")
 PLAIN = ("-m", "worker.cli", "worker")
 
@@ -148,7 +150,7 @@ class Running:
     def verdict(self) -> Verdict:
         return judge(self.evidence())
 
-    async def until(self, look: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
+    async def until(self, look: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
         """Waits until `look` (sync or async) gives something true, and gives it back."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -162,7 +164,7 @@ class Running:
         except TimeoutError:
             raise AssertionError(f"not within {timeout_s:g} s: {what}\n{self.tell()}") from None
 
-    async def settled(self, nodes: Iterable[str], timeout_s: float = 120.0) -> dict[str, IncidentView]:
+    async def settled(self, nodes: Iterable[str], timeout_s: float = 2 * PATIENCE_S) -> dict[str, IncidentView]:
         """The nodes' newest incidents, once each has ended or a person has it."""
         names = list(nodes)
 
@@ -186,6 +188,17 @@ class Running:
         return await Client.connect(self.address, plugins=[MedevacPlugin()])
 
     # -- people ------------------------------------------------------------------------------------------------
+
+    async def order(self, path: str, who: str = "ada", **body: object) -> httpx.Response:
+        """Posts a person's word, again while it is answered 503: then it may not have been taken."""
+
+        async def post() -> httpx.Response | None:
+            headers = {"Authorization": f"Bearer {self.home.token(who)}"}
+            answer = await self.http.post(path, json=body, headers=headers)
+            return answer if answer.status_code != 503 else None
+
+        answered: httpx.Response = await self.until(post, f"POST {path} is answered")
+        return answered
 
     async def vote(self, who: str, approval: str, shown_hash: str, verdict: str = "approve") -> httpx.Response:
         ballot = {"verdict": verdict, "shown_hash": shown_hash, "reason": "test"}
@@ -330,8 +343,9 @@ async def stack(
         MEDEVAC_TIMING=timing,
         MEDEVAC_GATEWAY_PORT=str(gateway_port),
         MEDEVAC_LOG_LEVEL="warning",
-        MEDEVAC_SHUTDOWN_S="5",
+        MEDEVAC_SHUTDOWN_S="15",
         MEDEVAC_SWEEP_S="5",
+        MEDEVAC_SIGNAL_TIMEOUT_S="10",
         MEDEVAC_CHAT_CALLS_PER_S="100",
         MEDEVAC_MACHINE_CALLS_PER_S="100",
         PYTHONUNBUFFERED="1",
@@ -353,7 +367,7 @@ async def stack(
             "gateway", sys.executable, "-m", "worker.cli", "gateway", MEDEVAC_VOTE_KEY_FILE=str(home.vote_key)
         ),
         workers=[],
-        http=httpx.AsyncClient(base_url=f"http://127.0.0.1:{gateway_port}", timeout=20, trust_env=False),
+        http=httpx.AsyncClient(base_url=f"http://127.0.0.1:{gateway_port}", timeout=90, trust_env=False),
     )  # fmt: skip
     running.plan_kills([])
     running.steps_file.touch()

@@ -11,7 +11,7 @@ from medevac.incident import End, State
 from simulation.layout import IRONWORKS
 from tests.acceptance.stack import PLAIN, POLICY, SMALL, stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 async def test_returned_to_its_maker_and_back(tmp_path: Path) -> None:

@@ -22,9 +22,7 @@ async def test_a_drill_reboots_an_empty_node_checks_it_and_brings_it_back(tmp_pa
         nodes = up.world.nodes()
         node = next(n for n in nodes if n.machine.provider == IRONWORKS and n.machine.id not in used)
         order = {"node": node.name, "fault": "xid/119", "reason": "before the night"}
-        answer = await up.http.post(
-            "/v1/drills", json=order, headers={"Authorization": f"Bearer {up.home.token('kim')}"}
-        )
+        answer = await up.order("/v1/drills", "kim", **order)
         assert answer.status_code == 202, answer.text
         async with up.everyone_agrees():
             await up.until(lambda: (v := up.incident(node.name)) and v.end, "the drill is over")

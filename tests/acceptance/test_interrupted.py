@@ -21,7 +21,7 @@ FLEET = Layout(nodes=200, serve_share=0.0, spares=0, durations=TEST)
 SLOW_PODS = FLEET.model_copy(update={"durations": TEST.model_copy(update={"pod_exit": 5.0})})
 """Pods take all of their grace."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 async def fails(up: Running, flow: Flow) -> str:
@@ -83,7 +83,7 @@ async def test_a_worker_that_is_told_to_stop_hands_its_drains_over(tmp_path: Pat
         await all_well(up, nodes)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1_800)
 async def test_a_worker_that_stood_still_does_nothing_twice(tmp_path: Path) -> None:
     """It stops right before each call for longer than its life sign may be away, and goes on when another has taken
     over."""
@@ -130,6 +130,15 @@ def _taken_over(up: Running, index: int) -> Callable[[], bool]:
     return taken_over
 
 
+async def says_yes(up: Running, who: str, approval: ApprovalView) -> str:
+    """Until it is answered: where the workers come back late, the vote may have decided before its voter is told so."""
+    unanswered = False
+    while (answer := await up.vote(who, approval.id, approval.shown_hash)).status_code == 503:
+        unanswered = True
+    by_oneself = answer.status_code == 409 and unanswered and who in answer.text
+    return "taken" if answer.status_code == 200 or by_oneself else answer.text
+
+
 async def test_votes_between_kills_stand_once(tmp_path: Path) -> None:
     """Two people must agree; all workers die before, between and after their votes, and each vote is sent twice."""
     policy = tmp_path / "policy.yaml"
@@ -143,12 +152,11 @@ async def test_votes_between_kills_stand_once(tmp_path: Path) -> None:
         await up.until(lambda: up.reached() == {0, 1}, "workers died while the approval was written")
         for who in ("ada", "grace"):
             await up.kill_workers()
-            votes = [asyncio.create_task(up.vote(who, approval.id, approval.shown_hash)) for _ in range(2)]
+            votes = [asyncio.create_task(says_yes(up, who, approval)) for _ in range(2)]
             await asyncio.sleep(0.5)  # so that the vote is with Temporal before anyone could answer it
             assert not any(vote.done() for vote in votes), "nobody is there to answer"
             await up.start_workers()
-            answers = [await vote for vote in votes]
-            assert [answer.status_code for answer in answers] == [200, 200], [answer.text for answer in answers]
+            assert [await vote for vote in votes] == ["taken", "taken"]
         await up.kill_workers()
         await up.start_workers()
         await all_well(up, nodes)
@@ -157,6 +165,7 @@ async def test_votes_between_kills_stand_once(tmp_path: Path) -> None:
         assert view.state is ApprovalState.APPROVED
         assert sorted(vote.voter for vote in view.votes) == ["ada", "grace"]
         assert sorted(view.result.by if view.result else ()) == ["ada", "grace"]
-        late = await up.vote("ada", approval.id, approval.shown_hash)
+        while (late := await up.vote("ada", approval.id, approval.shown_hash)).status_code == 503:
+            pass
         assert late.status_code == 409
         assert "too late" in late.text

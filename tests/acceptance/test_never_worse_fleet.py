@@ -49,7 +49,7 @@ LIMITS = {
 }
 REPAIRS = ("request", "terminate", "reboot", "reinstall", "reset_gpu", "restart_agent")
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(1_200)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -95,7 +95,7 @@ async def over(up: Running, incident: str) -> IncidentView:
         view = up.stores.ledger.incident(incident)
         return view if view and view.end else None
 
-    view: IncidentView = await up.until(look, f"{incident} is over", 120)
+    view: IncidentView = await up.until(look, f"{incident} is over")
     return view
 
 
@@ -161,14 +161,13 @@ async def test_ten_thousand_warnings_disrupt_and_mark_nothing(up: Running) -> No
         told = [view.state is State.OBSERVED for view in up.incidents()]
         return len(told) == COMPLAINED_OF and all(told) and not up.stores.inbox.oldest(1)
 
-    await up.until(all_observed, "all is taken in; what nobody knows is told and nothing else", 180)
+    await up.until(all_observed, "all is taken in; what nobody knows is told and nothing else", 600)
     assert {e.verb for e in up.world.effects()} == {Effect.CHAT}
     assert len(up.world.messages()) <= 10
     assert up.stores.ledger.approvals(pending_only=False) == []
     for view in up.incidents():  # leave nothing behind for the next test
-        headers = {"Authorization": f"Bearer {up.home.token('ada')}"}
-        await up.http.post(f"/v1/incidents/{view.id}/abort", json={"reason": "over"}, headers=headers)
-    await up.until(lambda: all(view.end for view in up.incidents()), "all are closed", 120)
+        await up.order(f"/v1/incidents/{view.id}/abort", reason="over")
+    await up.until(lambda: all(view.end for view in up.incidents()), "all are closed")
 
 
 # -- one provider, three clusters ------------------------------------------------------------------------------
@@ -315,7 +314,7 @@ async def test_an_unknown_node_is_recorded_and_nothing_falls_over(up: Running) -
         (part,) = await up.send(delivery)
         assert part["outcome"] == "unknown_node"
         assert "no-such-node" in part["reason"]
-    seen = [e for e in up.stores.ledger.events_since(utcnow() - timedelta(minutes=1)) if e.event.subject == ghost.name]
+    seen = [e for e in up.stores.ledger.events_since(utcnow() - timedelta(hours=1)) if e.event.subject == ghost.name]
     assert len(seen) == 3
     assert len(up.incidents()) == incidents
     assert [worker.pid for worker in up.workers] == pids
@@ -342,7 +341,7 @@ async def test_a_wrong_policy_replaces_nothing_and_stops_up(up: Running, tmp_pat
         env=environment(PYTHONPATH=str(ROOT), MEDEVAC_DATA_DIR=str(tmp_path / "data")),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    said = (await asyncio.wait_for(process.communicate(), 60))[0].decode()
+    said = (await asyncio.wait_for(process.communicate(), 240))[0].decode()
     assert process.returncode not in (0, None)
     assert f"mine.yaml:{line}:" in said
     assert "Traceback" not in said

@@ -23,7 +23,8 @@ from tests.acceptance.stack import Running, stack, utcnow
 from workflows.messages import node_workflow_id
 
 AUTO, APPROVE, OBSERVE = CLUSTERS = ("sim-a", "sim-b", "sim-c")
-DRAIN_S = 30
+DRAIN_S = 240
+"""Longer than any test holds a drain up."""
 LATE_S = 1.5
 """Echoes come for so long after the check has passed: within the test profile's grace."""
 REPAIR = {"do": "repair", "drain": "soon"}
@@ -44,20 +45,20 @@ POLICY: dict[str, Any] = {
         {"name": "monitor", "match": {"classes": ["monitor"]}, "do": "repair", "ladder": "monitor"},
     ],
     "ladders": {
-        "cloud": [{"rung": "reboot", "deadline": "20s"}, {"rung": "replace", "deadline": "20s"}],
+        "cloud": [{"rung": "reboot", "deadline": "120s"}, {"rung": "replace", "deadline": "120s"}],
         "bare_metal": [
-            {"rung": "reboot", "attempts": 2, "deadline": "20s"},
-            {"rung": "reinstall", "deadline": "20s"},
+            {"rung": "reboot", "attempts": 2, "deadline": "120s"},
+            {"rung": "reinstall", "deadline": "120s"},
             {"rung": "rma"},
         ],
         "maker": [{"rung": "rma"}],
-        "replaced": [{"rung": "replace", "attempts": 2, "deadline": "20s"}],
+        "replaced": [{"rung": "replace", "attempts": 2, "deadline": "120s"}],
         "planned": [{"rung": "wait", "deadline": "5s"}],
         "monitor": [{"rung": "restart_agent", "deadline": "5s"}],
     },
     "auto": ["wait", "restart_agent", "reboot", "reinstall", "replace", "rma"],
-    "drains": {"now": "5s", "soon": f"{DRAIN_S}s", "checkpoint": "20s", "job_end": "6s", "pod_grace": "2s"},
-    "verify": "30s",
+    "drains": {"now": "60s", "soon": f"{DRAIN_S}s", "checkpoint": "20s", "job_end": "6s", "pod_grace": "2s"},
+    "verify": "120s",
     "probation": "6s",
     "quiet": "1h",
     "limits": {
@@ -68,7 +69,7 @@ POLICY: dict[str, Any] = {
     },
 }
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
 
 
 class Fleet:
@@ -122,7 +123,7 @@ class Fleet:
             view = self.up.incident(node.name)
             return view if view and view.state in states else None
 
-        view: IncidentView = await self.up.until(look, f"{node.name} is {' or '.join(states)}", 90)
+        view: IncidentView = await self.up.until(look, f"{node.name} is {' or '.join(states)}")
         return view
 
     async def asked(self, node: Node) -> ApprovalView:
@@ -143,8 +144,7 @@ class Fleet:
         await self.up.until(voted, f"grace says {verdict}")
 
     async def order(self, path: str, who: str = "ada", **body: object) -> None:
-        headers = {"Authorization": f"Bearer {self.up.home.token(who)}"}
-        answer = await self.up.http.post(path, json=body, headers=headers)
+        answer = await self.up.order(path, who, **body)
         assert answer.is_success, answer.text
 
     async def heard(self, node: Node) -> IncidentView:
@@ -158,7 +158,7 @@ class Fleet:
         def look() -> bool:
             return any(line.text.startswith("verify: done") for line in self.up.stores.ledger.lines(incident))
 
-        await self.up.until(look, f"{incident} is verified", 90)
+        await self.up.until(look, f"{incident} is verified")
 
     def holds_on(self, node: Node) -> str:
         """The node's work won't leave: its disruption budget allows nothing."""
@@ -173,7 +173,7 @@ class Fleet:
         return budget
 
     async def being_drained(self, node: Node) -> None:
-        await self.up.until(lambda: self.effects(node, Effect.EVICT), f"{node.name} is being drained", 90)
+        await self.up.until(lambda: self.effects(node, Effect.EVICT), f"{node.name} is being drained")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -220,6 +220,7 @@ async def test_twenty_repeats_over_three_days_are_one_incident_and_no_further_wo
         return counts == [2, 2, 2, 1]
 
     await fleet.up.until(everyone_is_told, "people were told")
+    await fleet.up.until(lambda: any(e.applied for e in fleet.world.effects(verb=Effect.TICKET)), "the ticket is open")
     effects = len(fleet.world.effects())
     told = {node.name: len(fleet.said(await fleet.opened(node))) for node in nodes}
     assert told[observed.name] == 1
@@ -279,20 +280,21 @@ async def test_a_resolved_xid_79_stays_marked_and_goes_on_to_a_verified_repair(f
 
 async def test_a_node_that_recovers_after_each_reboot_is_rebooted_twice_a_week(fleet: Fleet) -> None:
     node = fleet.node(AUTO)
-    comes_back = Behaviour(clears=(Effect.REBOOT,), recurs_after_s=9.0)
-    fleet.world.inject(node.name, REBOOTS, cure=(), behaviour=comes_back, cluster=node.cluster)
 
-    async def reported_whenever_it_is_there() -> IncidentView | None:
-        fault = fleet.world.faults(node=node.name)[0]
+    async def comes_back_whenever_it_is_mended() -> IncidentView | None:
         view = fleet.up.incident(node.name)
         if view and view.state is State.HANDED_OVER:
             return view
-        if fault.present and (view is None or view.end):
+        if view is None or view.end:
+            # Not by a clock: on a busy machine a repair takes as long as it takes.
+            fleet.world.inject(node.name, REBOOTS, cluster=node.cluster)
             passes(fleet.up.stores.database, timedelta(hours=2))
+            before = len(fleet.up.incidents(node.name))
             await fleet.up.send(senders.kmsg_xid(node, 119, utcnow()))
+            await fleet.up.until(lambda: len(fleet.up.incidents(node.name)) > before, "it is another incident")
         return None
 
-    last = await fleet.up.until(reported_whenever_it_is_there, "a person has it", 150)
+    last = await fleet.up.until(comes_back_whenever_it_is_mended, "a person has it")
     incidents = fleet.up.incidents(node.name)
     assert fleet.applied(node).count(Effect.REBOOT) == 2
     assert len(incidents) >= 2
@@ -311,7 +313,7 @@ async def test_the_same_fault_on_the_successor_stops_the_ladder(fleet: Fleet) ->
         view = fleet.up.stores.ledger.incident(first)
         return bool(view and view.state is State.HANDED_OVER)
 
-    await fleet.up.until(handed_over, "a person has it", 90)
+    await fleet.up.until(handed_over, "a person has it")
     (new,) = {n.name for n in fleet.world.nodes(AUTO)} - before
     successor = fleet.world.node(new, AUTO)
     assert successor is not None
@@ -417,7 +419,7 @@ async def test_echoes_of_a_replacement_are_one_incident_without_an_extra_step(fl
     async with echoing(fleet, node, 95, began):
         await fleet.verified(incident)
         await asyncio.sleep(LATE_S)
-    view = await fleet.up.until(over, "the incident is over", 60)
+    view = await fleet.up.until(over, "the incident is over")
     assert view.end is End.REPLACED
     assert [v.id for v in fleet.up.incidents() if v.node in (node.name, view.node)] == [incident]
     ours = [e for e in fleet.world.effects(tag=incident) if e.applied]
@@ -515,5 +517,6 @@ async def test_observe_writes_nothing_anywhere_whatever_arrives(fleet: Fleet) ->
         await fleet.reaches(node, State.OBSERVED)
         assert (await fleet.heard(node)).state is State.OBSERVED
         assert fleet.now(node).marked_by is None
+    await fleet.up.until(lambda: len(fleet.world.effects()) > before, "people are told")
     later = fleet.world.effects()[before:]
     assert {e.verb for e in later} == {Effect.CHAT}

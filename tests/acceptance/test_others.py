@@ -25,7 +25,7 @@ OTHER = Remediator(
 )  # fmt: skip
 FAULT = "xid/119"
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -20,28 +20,32 @@ from tests.acceptance.stack import POLICY, Running, stack, utcnow
 
 FLEET = Layout(nodes=200, serve_share=0.0, spares=0, durations=TEST.model_copy(update={"checkpoint_every": 600.0}))
 """Jobs that save their state rarely: a drain waits for them."""
-EXPIRES_S = 40
+EXPIRES_S = 90
+PATIENT_S = 40
+"""So long what is throttled and who waits for a checkpoint wait: the copy is made meanwhile."""
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1_200)
 async def test_an_old_store_destroys_nothing(tmp_path: Path) -> None:
     """Copied while incidents wait for people, drain and retry a call; restored when all of them have long ended."""
     policy = tmp_path / "policy.yaml"
-    policy.write_text(POLICY.read_text().replace("approval_expires: 5m", f"approval_expires: {EXPIRES_S}s"))
+    text = POLICY.read_text().replace("approval_expires: 30m", f"approval_expires: {EXPIRES_S}s")
+    policy.write_text(text.replace("checkpoint: 20s", f"checkpoint: {PATIENT_S}s"))
     async with stack(tmp_path, layout=FLEET, policy=policy, workers=1) as up:
         asked, mended, throttled = (up.pick(IRONWORKS) for _ in range(3))
         draining, replaced = await _with_patient_jobs(up, IRONWORKS), up.pick(SKYLINE)
-        up.world.script(Verb.REBOOT, Manner.THROTTLE, node=throttled.name, retry_after_s=12)
-        up.world.script(Verb.REQUEST, Manner.THROTTLE, node=replaced.name, retry_after_s=12)
+        up.world.script(Verb.REBOOT, Manner.THROTTLE, node=throttled.name, retry_after_s=PATIENT_S)
+        up.world.script(Verb.REQUEST, Manner.THROTTLE, node=replaced.name, retry_after_s=PATIENT_S)
         faults = ("xid/79", "xid/79", "xid/119", "xid/109", "xid/95")
         nodes = (asked, mended, throttled, draining, replaced)
         for node, fault in zip(nodes, faults, strict=True):
             up.world.inject(node.name, fault, cure=() if node is replaced else (Effect.REBOOT,))
+        for node, fault in zip(nodes[:2], faults[:2], strict=True):
             await up.report(node, fault)
-
         await up.until(lambda: _state(up, asked) is State.WAITING_APPROVAL, "the first question is asked")
         await up.until(lambda: _state(up, mended) is State.WAITING_APPROVAL, "the second question is asked")
+        await asyncio.gather(*(up.report(node, fault) for node, fault in zip(nodes[2:], faults[2:], strict=True)))
         await up.until(lambda: up.world.effects(node=throttled.name, verb=Effect.REBOOT), "the reboot is throttled")
         await up.until(lambda: up.world.effects(node=replaced.name, verb=Effect.REQUEST), "the request is throttled")
         await up.until(lambda: up.world.effects(node=draining.name, verb=Effect.NOTICE), "the drain has begun")
@@ -103,20 +107,17 @@ async def _moves_on(up: Running, asked: Node, mended: Node, nodes: Sequence[Node
         view = up.incident(node.name)
         assert view is not None
         waiting = [a for a in up.stores.ledger.approvals() if any(w.incident == view.id for w in a.waiters)]
-        answer = await up.vote("ada", waiting[0].id, waiting[0].shown_hash, verdict)
+        path = f"/v1/approvals/{waiting[0].id}/votes"
+        answer = await up.order(path, verdict=verdict, shown_hash=waiting[0].shown_hash, reason="test")
         assert answer.status_code == 200, answer.text
     view = await up.until(
         lambda: (found := up.incident(mended.name)) and found.state is State.HANDED_OVER and found, "a person has it"
     )
     up.world.repair(mended.name)
-    answer = await up.http.post(
-        f"/v1/incidents/{view.id}/confirm-repaired",
-        json={"reason": "mended by hand"},
-        headers={"Authorization": f"Bearer {up.home.token('ada')}"},
-    )
+    answer = await up.order(f"/v1/incidents/{view.id}/confirm-repaired", reason="mended by hand")
     assert answer.status_code == 200, answer.text
     ended = lambda: all((found := up.incident(node.name)) and found.end for node in nodes)  # noqa: E731
-    await up.until(ended, "all incidents have ended", 90)
+    await up.until(ended, "all incidents have ended")
 
 
 def _state(up: Running, node: Node) -> State | None:
@@ -128,4 +129,4 @@ async def _over(up: Running, handle: WorkflowHandle[Any, Any]) -> None:
     async def closed() -> bool:
         return (await handle.describe()).close_time is not None
 
-    await up.until(closed, f"the incident that {handle.id} remembered is over", 120)
+    await up.until(closed, f"the incident that {handle.id} remembered is over")

@@ -73,7 +73,7 @@ class Desk:
         self.incident = incident
         if not ledger.exists():
             shutil.copy(_empty_ledger(), ledger)
-        self.db = Database(f"sqlite:///{ledger}", timeout_s=5.0)
+        self.db = Database(f"sqlite:///{ledger}", timeout_s=60.0)
         self.intents = Intents(self.db)
         self.registry = Registry(
             clusters=[cast(Cluster, RigCluster(rig))],
@@ -100,7 +100,7 @@ class Desk:
         )
         return environment(attempt).run(self._machines.act, request)
 
-    def prove(self, *verbs: Verb, deadline_s: float = 20.0, n: int = 1) -> StepResult:
+    def prove(self, *verbs: Verb, deadline_s: float = 120.0, n: int = 1) -> StepResult:
         """Of the last of `verbs`, and of those before it."""
         request = sig.ProveRequest(
             key=StepKey(incident=self.incident, step="prove", n=n),
@@ -144,8 +144,8 @@ def environment(attempt: int = 1) -> ActivityEnvironment:
         env.info,
         attempt=attempt,
         scheduled_time=datetime.now(UTC),
-        start_to_close_timeout=timedelta(seconds=30),
-        schedule_to_close_timeout=timedelta(seconds=120),
+        start_to_close_timeout=timedelta(seconds=300),
+        schedule_to_close_timeout=timedelta(seconds=600),
         heartbeat_timeout=timedelta(seconds=5),
     )
     return env

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.control_plane.build import HERE, build
+from worker.children import free_port
 
 CONTROLLERS = (
     "disruption-controller",
@@ -36,7 +36,7 @@ CONTROLLERS = (
     "job-controller",
 )
 CLIENTS = ("kube-controller-manager", "kube-scheduler", "kwok")
-START_S = 120.0
+START_S = 400.0
 ADMIN = "admin"
 
 
@@ -201,7 +201,7 @@ class ControlPlane:
         request = urllib.request.Request(url, method=method, data=json.dumps(body).encode() if body else None)  # noqa: S310
         request.add_header("Authorization", f"Bearer {ADMIN}")
         request.add_header("Content-Type", "application/json")
-        with urllib.request.build_opener(*handlers).open(request, timeout=5) as answer:
+        with urllib.request.build_opener(*handlers).open(request, timeout=30) as answer:
             return bytes(answer.read())
 
     def _get(self, url: str) -> bytes:
@@ -224,13 +224,16 @@ class ControlPlane:
             "metadata": {"name": "probe"},
             "spec": {"minAvailable": 1, "selector": {"matchLabels": {"probe": "1"}}},
         }
-        found = self._get(f"{budgets}/probe")
-        if not found:
-            self._open(budgets, "POST", {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", **probe})
+        try:
+            found = self._get(f"{budgets}/probe")
+            if not found:
+                self._open(budgets, "POST", {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", **probe})
+                return False
+            if not json.loads(found).get("status", {}).get("observedGeneration"):
+                return False
+            self._open(f"{budgets}/probe", "DELETE")
+        except OSError:  # no answer in time: it is asked again
             return False
-        if not json.loads(found).get("status", {}).get("observedGeneration"):
-            return False
-        self._open(f"{budgets}/probe", "DELETE")
         return True
 
 
@@ -247,14 +250,11 @@ def write_kubeconfig(path: Path, token: str, server: str, certificate: Path) -> 
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for taken in sockets:
-            taken.bind(("127.0.0.1", 0))
-        return [taken.getsockname()[1] for taken in sockets]
-    finally:
-        for taken in sockets:
-            taken.close()
+    """None of those that outgoing connections take, or a program that is started again might find its own taken."""
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return list(found)
 
 
 def main() -> None:

@@ -10,15 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.deploy.compose import ROOT
+from worker.children import free_port
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-def wait_until(what: str, true: Callable[[], bool], timeout_s: float = 60.0, alive: Callable[[], str] = str) -> None:
+def wait_until(what: str, true: Callable[[], bool], timeout_s: float = 240.0, alive: Callable[[], str] = str) -> None:
     """`alive` says why it can't come true any more, or nothing."""
     deadline = time.monotonic() + timeout_s
     while not true():
@@ -61,4 +56,4 @@ def temporal_dev_server(folder: Path) -> Iterator[str]:
         yield f"127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)

@@ -19,7 +19,7 @@ def make(folder: Path, *arguments: str, path: str | None = None) -> subprocess.C
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
     environment["PATH"] = path or environment["PATH"]
     return subprocess.run(
-        ["make", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+        ["make", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
 
 

@@ -20,12 +20,12 @@ from ruamel.yaml import YAML
 
 from tests.deploy.compose import ROOT, load
 from tests.deploy.servers import (
-    free_port,
     make_secrets,
     temporal_dev_server,
     wait_until,
 )
 from tests.integration.storage import postgres
+from worker.children import free_port
 
 BIN = Path(sys.executable).parent
 SERVICES: dict[str, Any] = load()["services"]
@@ -61,7 +61,7 @@ class Site:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=400,
             check=False,
         )
 
@@ -107,7 +107,7 @@ def connect(site: Site, user: str, database: str) -> psycopg.Connection[Any]:
         user=user,
         password=site.secrets[f"{user}_db_password"],
         dbname=database,
-        connect_timeout=5,
+        connect_timeout=60,
     )
 
 
@@ -134,13 +134,13 @@ def service(site: Site, name: str, **ports: str) -> Iterator[tuple[subprocess.Po
         wait_until(
             f"{name} is healthy",
             lambda: healthy(environment),
-            timeout_s=90,
+            timeout_s=300,
             alive=lambda: log_path.read_text() if process.poll() is not None else "",
         )
         yield process, environment
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def healthy(environment: dict[str, str]) -> bool:
@@ -173,14 +173,17 @@ def test_workers_are_healthy_while_they_poll_count_and_stop_when_told(prepared: 
         service(prepared, "worker", **ports()) as (first, environment),
         service(prepared, "worker", **ports()) as (second, _),
     ):
-        ours = httpx.get(environment["PROBE_URL"].replace("readyz", "metrics")).text
+        ours = httpx.get(environment["PROBE_URL"].replace("readyz", "metrics"), timeout=60).text
         for queue in ("medevac", "medevac-machines", "medevac-chat"):
             assert f'medevac_worker_polling{{queue="{queue}"}} 1.0' in ours
         assert "medevac_sweeps_total" in ours
-        sdk = httpx.get(f"http://{environment['MEDEVAC_TEMPORAL_METRICS']}/metrics").text
-        # The names that deploy/alerts.yaml selects by; the SDK shows failures only once there are some.
-        assert "temporal_worker_task_slots_available{" in sdk
-        assert 'task_queue="medevac"' in sdk
+
+        def told() -> bool:
+            """The names that deploy/alerts.yaml selects by; the SDK shows failures only once there are some."""
+            sdk = httpx.get(f"http://{environment['MEDEVAC_TEMPORAL_METRICS']}/metrics", timeout=60).text
+            return "temporal_worker_task_slots_available{" in sdk and 'task_queue="medevac"' in sdk
+
+        wait_until("the SDK's metrics", told)
         stops_gracefully(first, "worker")
         stops_gracefully(second, "worker")
 
@@ -190,7 +193,7 @@ def test_the_gateway_is_healthy_lets_nobody_in_unasked_and_stops_when_told(prepa
     base = f"http://127.0.0.1:{port}"
     with (
         service(prepared, "gateway", MEDEVAC_GATEWAY_PORT=str(port), PROBE_URL=f"{base}/readyz") as (process, _),
-        httpx.Client(base_url=base) as client,
+        httpx.Client(base_url=base, timeout=60) as client,
     ):
         assert client.post("/v1/events/kmsg", content=b"x").status_code == 401
         assert client.get("/v1/incidents").status_code == 401
@@ -209,7 +212,7 @@ def test_a_worker_without_temporal_says_so_and_ends(prepared: Site) -> None:
         cwd=prepared.folder,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=300,
         check=False,
     )
     assert done.returncode > 0

@@ -29,7 +29,8 @@ from medevac.faults.classes import FaultClass
 from medevac.policy.loading import load, preset
 from medevac.policy.routing import Route, classified, route
 from tests.deploy.compose import ROOT
-from tests.deploy.servers import free_port, wait_until
+from tests.deploy.servers import wait_until
+from worker.children import free_port
 from worker.config import Poller, Queue, Sender, Watcher
 
 SENDERS = ROOT / "deploy" / "senders"
@@ -206,7 +207,7 @@ def alertmanager(config: Any, folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
 
 def test_amtool_agrees() -> None:
@@ -235,15 +236,15 @@ def test_a_real_alertmanager_posts_what_medevac_reads_and_takes_it_back(tmp_path
                 request = urllib.request.Request(  # noqa: S310
                     f"{manager}/api/v2/alerts", json.dumps(alerts).encode(), {"Content-Type": "application/json"}
                 )
-                urllib.request.urlopen(request, timeout=10).close()  # noqa: S310
+                urllib.request.urlopen(request, timeout=60).close()  # noqa: S310
 
             now = datetime.now(UTC)
             began = {"startsAt": now.isoformat()}
             tell({"labels": labels, "annotations": {"summary": xid["summary"]}, **began}, {"labels": other, **began})
-            wait_until("the alert", lambda: len(came) >= 1, 30)
+            wait_until("the alert", lambda: len(came) >= 1)
             over = {"startsAt": now.isoformat(), "endsAt": (now + timedelta(milliseconds=1)).isoformat()}
             tell({"labels": labels, "annotations": {"summary": xid["summary"]}, **over})
-            wait_until("its end", lambda: len(came) >= 2, 30)
+            wait_until("its end", lambda: len(came) >= 2)
 
     assert {(path, headers["authorization"]) for path, headers, _ in came} == {
         ("/v1/events/alertmanager", "Bearer a-sender's-token")

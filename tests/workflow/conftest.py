@@ -16,7 +16,7 @@ from temporalio.worker import Worker
 from activities import signatures as sig
 from medevac.events.event import HealthEvent, Kind
 from medevac.faults.catalogue import classify
-from tests.workflow.scripted import Script
+from tests.workflow.scripted import TIMING, Script
 from worker.connection import MedevacPlugin
 from workflows.approval import ApprovalWorkflow
 from workflows.campaign import CampaignWorkflow
@@ -31,7 +31,7 @@ TEMPORAL = Path(sys.executable).parent / "temporal"
 async def server() -> AsyncIterator[WorkflowEnvironment]:
     env = await WorkflowEnvironment.start_local(
         dev_server_existing_path=str(TEMPORAL),
-        dev_server_startup_timeout=timedelta(seconds=60),
+        dev_server_startup_timeout=timedelta(seconds=240),
         plugins=[MedevacPlugin()],
         dev_server_extra_args=["--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=150"],
     )
@@ -94,7 +94,7 @@ def start(client: Client) -> Start:
         node = f"n-{uuid.uuid4().hex[:8]}"
         return await client.start_workflow(
             NodeWorkflow.run,
-            NodeInput(cluster="c", node=node, timing=sig.TEST),
+            NodeInput(cluster="c", node=node, timing=TIMING),
             id=node_workflow_id("c", node),
             task_queue=sig.Queue.MAIN.value,
             start_signal="report",

@@ -17,6 +17,10 @@ from medevac.fleet.node import Identity
 from medevac.incident import IncidentView, Line, Outcome, StepResult
 from medevac.policy.plan import Action, Drain, Mode, Plan, Rung
 
+TIMING = sig.TEST.model_copy(update={"short_s": 20.0, "heartbeat_s": 20.0})
+"""The script runs in the test's own process: a step that only waits for its turn there must not be begun anew."""
+PATIENCE_S = 120.0
+"""A wait ends with what it waits for; this only ends a test that would hang."""
 IDENTITY = Identity(uid="uid-1", machine_id="m-1", boot_id="boot-1")
 
 
@@ -83,7 +87,7 @@ class Script:
         return [request for name, request in self.calls if name == step.name]
 
     async def until_asked(self, step: sig.Activity[Any, Any], times: int) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self.asked(step)) < times:  # noqa: ASYNC110  by a worker's own calls
                 await asyncio.sleep(0.02)
 

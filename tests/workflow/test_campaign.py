@@ -15,7 +15,7 @@ from medevac.approvals.approval import ApprovalRequest, ApprovalResult, Approval
 from medevac.campaigns.progress import CampaignState
 from medevac.incident import StepKey
 from medevac.policy.plan import ApprovalNeed
-from tests.workflow.scripted import Script
+from tests.workflow.scripted import TIMING, Script
 from workflows.approval import ApprovalInput, ApprovalWorkflow
 from workflows.campaign import CampaignWorkflow
 from workflows.messages import CampaignInput, Decided, approval_workflow_id, campaign_workflow_id
@@ -50,7 +50,7 @@ async def start(client: Client, **given: Any) -> tuple[WorkflowHandle[Any, str],
     asked = question(campaign)
     handle = await client.start_workflow(
         CampaignWorkflow.run,
-        CampaignInput(**{"id": campaign, "timing": sig.TEST, "question": asked} | given),
+        CampaignInput(**{"id": campaign, "timing": TIMING, "question": asked} | given),
         id=campaign_workflow_id(campaign),
         task_queue=sig.Queue.MAIN.value,
     )
@@ -97,12 +97,12 @@ async def test_stopped_before_its_yes_nobody_is_asked_any_more(client: Client, s
     handle, campaign = await start(client)
     asks: WorkflowHandle[Any, Any] = await client.start_workflow(
         ApprovalWorkflow.run,
-        ApprovalInput(id=f"campaign-{campaign}", timing=sig.TEST),
+        ApprovalInput(id=f"campaign-{campaign}", timing=TIMING),
         id=approval_workflow_id(f"campaign-{campaign}"),
         task_queue=sig.Queue.MAIN.value,
         start_signal="join",
         start_signal_args=[sig.AskRequest(
-            key=StepKey(incident=campaign, step="ask"), request=question(campaign), timing=sig.TEST
+            key=StepKey(incident=campaign, step="ask"), request=question(campaign), timing=TIMING
         )],
     )  # fmt: skip
     await script.begun["ask"].wait()

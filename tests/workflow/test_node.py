@@ -17,7 +17,7 @@ from medevac.fleet.order import Order
 from medevac.incident import Hold, Outcome, State, StepResult, Stop
 from medevac.policy.plan import Action, ApprovalNeed, Drain, Plan, Rung
 from tests.workflow.conftest import Start, fault
-from tests.workflow.scripted import IDENTITY, Script, plan_for, until_cancelled
+from tests.workflow.scripted import IDENTITY, PATIENCE_S, Script, plan_for, until_cancelled
 from workflows.messages import AssignRequest, By, Decided, HoldRequest
 from workflows.node import NodeWorkflow
 
@@ -27,11 +27,11 @@ REPAIR = ["mark", "acquire", "evacuate", "act", "prove", "verify"]
 
 
 async def wait_for(script: Script, step: str) -> None:
-    await asyncio.wait_for(script.begun[step].wait(), 20)
+    await asyncio.wait_for(script.begun[step].wait(), PATIENCE_S)
 
 
 async def reaches(handle: WorkflowHandle[Any, str], *states: State) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while (await handle.query(NodeWorkflow.state)).state not in states:  # noqa: ASYNC110 - another process's state
             await asyncio.sleep(0.05)
 
@@ -265,7 +265,7 @@ async def test_a_failed_check_takes_the_next_rung(start: Start, script: Script) 
 
 
 async def test_a_fault_in_probation_is_this_incidents_failure(start: Start, script: Script) -> None:
-    script.planner = lambda request: plan_for(request, probation_s=2 if request.n == 1 else 0.1)
+    script.planner = lambda request: plan_for(request, probation_s=300 if request.n == 1 else 0.1)
     handle = await start()
     await reaches(handle, State.PROBATION)
     await handle.signal(NodeWorkflow.report, fault("xid/79", boot_id="boot-2"))
@@ -299,6 +299,7 @@ async def test_repeats_of_what_waits_for_a_person_are_one_incident_and_one_messa
     script.planner = lambda request: plan_for(request, action=Action.HAND_OVER, rung=None, drain=None)
     handle = await start()
     await reaches(handle, State.HANDED_OVER)
+    await script.until_asked(sig.NOTIFY, 1)
     for _ in range(20):
         await handle.signal(NodeWorkflow.report, fault("xid/79"))
     answer = await handle.execute_update(
@@ -337,7 +338,7 @@ async def test_confirming_what_does_not_wait_is_declined(start: Start, script: S
 
 
 async def test_observe_touches_nothing_and_says_it_once(start: Start, script: Script) -> None:
-    script.planner = lambda request: plan_for(request, action=Action.OBSERVE, mark=False, would="reboot", quiet_s=2)
+    script.planner = lambda request: plan_for(request, action=Action.OBSERVE, mark=False, would="reboot", quiet_s=8)
     handle = await start()
     await reaches(handle, State.OBSERVED)
     for _ in range(5):
@@ -354,7 +355,7 @@ async def test_an_update_answered_before_continue_as_new_is_not_done_twice(start
     first = (await handle.describe()).run_id
     request = AssignRequest(owner="carol", by=By(who="alice"))
     await handle.execute_update(NodeWorkflow.assign, request, id="assign-once")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         n = 0
         while (await handle.describe()).run_id == first:
             # A new fault each time: something to plan for, so that the history grows.
@@ -415,6 +416,7 @@ async def test_a_question_left_is_asked_anew_and_not_taken_for_a_no(start: Start
     script.planner = lambda request: plan_for(request, approval=need)
     handle = await start()
     await reaches(handle, State.WAITING_APPROVAL)
+    await script.until_asked(sig.ASK, 1)
     until = datetime.now(UTC) + timedelta(hours=1)
     await handle.execute_update(NodeWorkflow.hold, HoldRequest(hold=Hold(owner="alice", reason="looking", until=until)))
     await reaches(handle, State.HELD)
@@ -499,7 +501,7 @@ async def test_a_fault_heard_while_the_end_is_written_opens_the_next_incident(st
         recorded = write(request)
         if request.view and request.view.end and not gate.is_set():
             script.begun["end"].set()
-            await asyncio.wait_for(gate.wait(), 1.5)
+            await asyncio.wait_for(gate.wait(), 15)
         assert isinstance(recorded, sig.Recorded)
         return recorded
 
@@ -537,7 +539,7 @@ async def test_a_hand_over_stays_one_when_its_reason_runs_out_and_over_continue_
     handle = await start()
     await reaches(handle, State.HANDED_OVER)
     first = (await handle.describe()).run_id
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while (await handle.describe()).run_id == first:
             await handle.signal(NodeWorkflow.wake)
             await asyncio.sleep(0.02)

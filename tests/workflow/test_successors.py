@@ -17,7 +17,7 @@ from medevac.fleet.places import Offer, Source
 from medevac.incident import Outcome, State, StepResult
 from medevac.policy.plan import Plan, Rung
 from tests.workflow.conftest import Start, fault
-from tests.workflow.scripted import Script, plan_for, until_cancelled
+from tests.workflow.scripted import PATIENCE_S, Script, plan_for, until_cancelled
 from tests.workflow.test_node import reaches, wait_for
 from workflows.messages import By
 from workflows.node import NodeWorkflow
@@ -68,7 +68,7 @@ async def test_a_stop_takes_back_what_was_asked_for_and_says_what_became_of_it(
     await reaches(handle, State.HANDED_OVER)
     assert verbs(script) == ["request"], "nothing was destroyed"
     await wait_for(script, "take_back")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not any("needs a person" in post.text and told in post.text for post in script.asked(sig.NOTIFY)):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     await handle.execute_update(NodeWorkflow.abort, By(who="alice"))
@@ -89,7 +89,7 @@ async def test_what_could_not_be_taken_back_is_tried_again(start: Start, script:
     await handle.execute_update(NodeWorkflow.abort, By(who="alice"))
     await reaches(handle, State.HANDED_OVER)
     await handle.signal(NodeWorkflow.wake)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not any(post.topic == "successor" and "released" in post.text for post in script.asked(sig.NOTIFY)):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     await handle.signal(NodeWorkflow.wake)
@@ -105,7 +105,7 @@ async def test_a_release_that_gives_no_answer_still_names_what_may_be_running(st
     script.on(sig.TAKE_BACK, lambda _: StepResult(outcome=Outcome.TIMED_OUT, reason="no answer"))
     handle = await start()
     await reaches(handle, State.HANDED_OVER)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not any("may be running" in post.text for post in script.asked(sig.NOTIFY)):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     await handle.terminate("done")

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 from temporalio.client import WorkflowHandle
-from temporalio.exceptions import ApplicationError
 
 from activities import signatures as sig
 from activities.signatures import Verb
 from medevac.incident import Outcome, State, StepResult
 from medevac.policy.plan import Plan, Rung
 from tests.workflow.conftest import Start
-from tests.workflow.scripted import Script, plan_for
+from tests.workflow.scripted import PATIENCE_S, Script, plan_for
 from workflows.node import NodeWorkflow
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -35,7 +34,7 @@ def once(rung: Rung, **more: Any) -> Callable[[sig.PlanRequest], Plan]:
 
 
 async def handed_over(handle: WorkflowHandle[Any, str]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while (await handle.query(NodeWorkflow.state)).state is not State.HANDED_OVER:  # noqa: ASYNC110 - another process's state
             await asyncio.sleep(0.05)
 
@@ -76,12 +75,13 @@ async def test_it_goes_once_its_successor_has_joined(start: Start, script: Scrip
     assert verbs == [(Verb.REQUEST,), (Verb.REQUEST, Verb.TERMINATE)]
 
 
-def never_answers(_: sig.ActRequest) -> StepResult:
-    raise ApplicationError("its worker died")
+async def never_answers(_: sig.ActRequest) -> StepResult:
+    await asyncio.Event().wait()
+    raise AssertionError("unreachable")
 
 
 async def test_a_call_without_an_answer_is_not_made_again_but_proved(start: Start, script: Script) -> None:
-    script.planner = once(Rung.REBOOT, step_s=1)
+    script.planner = once(Rung.REBOOT, step_s=5)
     script.on(sig.ACT, never_answers)
     handle = await start()
     assert await handle.result() == "returned"
@@ -92,7 +92,7 @@ async def test_a_call_without_an_answer_is_not_made_again_but_proved(start: Star
 
 
 async def test_a_call_without_answer_and_proof_counts_as_tried(start: Start, script: Script) -> None:
-    script.planner = once(Rung.REBOOT, step_s=1)
+    script.planner = once(Rung.REBOOT, step_s=5)
     script.on(sig.ACT, never_answers)
     script.on(sig.PROVE, lambda _: says(Outcome.TIMED_OUT))
     handle = await start()

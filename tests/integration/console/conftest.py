@@ -98,7 +98,7 @@ def asked(node: Node, **changed: object) -> ApprovalView:  # noqa: F811
         need=ApprovalNeed(groups=("approver",), expires_s=3_600, why=("the pool asks first",)),
         requested_by="medevac",
         requested_at=NOW - timedelta(minutes=3),
-        expires_at=NOW + timedelta(hours=1),
+        expires_at=NOW + timedelta(hours=24),
         waiters=(
             Waiter(
                 incident="inc-1",

@@ -29,6 +29,7 @@ PAGES = (
     "/approvals/inc-1-0123abcd?verdict=reject", "/campaigns", "/guard", "/silences", "/cases",
     "/cases/case-0123456789ab", "/providers", "/audit",
 )  # fmt: skip
+expect.set_options(timeout=120_000)
 WATCH = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (e) => window.violations.push(e.violatedDirective + e.blockedURI));
@@ -101,7 +102,7 @@ def opens(browser: Browser, gateway: str) -> Iterator[Opens]:
 
     def new(**options: Any) -> Page:
         context = browser.new_context(base_url=gateway, **options)
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(120_000)
         context.add_init_script(WATCH)
         contexts.append(context)
         page = context.new_page()

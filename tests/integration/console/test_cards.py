@@ -52,7 +52,7 @@ async def test_from_the_reminder_on_it_waits_for_the_second_group(
         stores.ledger.upsert_approval(asked(sick, need=need))
 
     await sign_in(client, "otto")
-    remind(3_000)
+    remind(40_000)
     assert "none waits for you" in (await client.get("/approvals")).text
     assert "later also operator" in (await client.get("/approvals")).text
     assert "It does not wait for you" in (await client.get(f"/approvals/{ID}")).text

@@ -51,7 +51,7 @@ async def test_what_changes_is_told_to_every_page(gateway: str, stores: Stores, 
         ({"guard"}, lambda: stores.fences.freeze("all", "ada", "smoke")),
         ({"guard"}, lambda: stores.fences.thaw("all", "ada")),
     )
-    async with httpx.AsyncClient(base_url=gateway, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=gateway, timeout=240) as client:
         await sign_in(client)
         async with client.stream("GET", "/console/events") as one, client.stream("GET", "/console/events") as two:
             assert one.headers["content-type"].startswith("text/event-stream")
@@ -63,7 +63,7 @@ async def test_what_changes_is_told_to_every_page(gateway: str, stores: Stores, 
 
 
 async def test_a_stream_ends_with_the_process(gateway: str, stores: Stores) -> None:
-    async with httpx.AsyncClient(base_url=gateway, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=gateway, timeout=240) as client:
         await sign_in(client)
         async with client.stream("GET", "/console/events") as stream:
             lines = stream.aiter_lines()
@@ -74,7 +74,7 @@ async def test_a_stream_ends_with_the_process(gateway: str, stores: Stores) -> N
 
 async def test_open_pages_are_bounded(gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "MOST_EACH", 1)
-    async with httpx.AsyncClient(base_url=gateway, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=gateway, timeout=240) as client:
         await sign_in(client)
         async with client.stream("GET", "/console/events") as first:
             lines = first.aiter_lines()

@@ -30,7 +30,7 @@ from worker.setup import prepare_ledger
 from worker.stores import Stores, open_stores
 from workflows.messages import node_workflow_id
 
-LONG_S = 90.0
+LONG_S = 300.0
 
 
 class Forks:

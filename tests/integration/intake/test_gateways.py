@@ -21,6 +21,8 @@ from tests.integration.intake.rig import Process, Rig, delivered, heard, until
 NOW = datetime.now(UTC)
 CHANCE = random.Random(7)
 MANY = 10_000
+PATIENT = {"MEDEVAC_SIGNAL_TIMEOUT_S": "60"}
+"""What these tests say of Temporal's histories goes there at once, and not by the inbox, on however slow a machine."""
 MOST_MB = 512
 """Of a gateway that is sent 20,000 parts in one delivery; it takes about 150 MB to be there at all."""
 
@@ -35,7 +37,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 async def test_two_gateways_are_one_ear(rig: Rig) -> None:
     """Fault to one, its clear to the other, the fault again to the first: the workflow hears these three, no repeat."""
     await rig.start_temporal()
-    one, two = Process(rig, "gateway", "one"), Process(rig, "gateway", "two")
+    one, two = Process(rig, "gateway", "one", **PATIENT), Process(rig, "gateway", "two", **PATIENT)
     await asyncio.gather(one.up(), two.up())
     node = rig.nodes()[0]
     fault = senders.alertmanager_xid(node, 79, NOW)
@@ -52,7 +54,7 @@ async def test_two_gateways_are_one_ear(rig: Rig) -> None:
 
 async def test_a_gateway_that_is_told_to_stop_answers_and_writes_what_it_took(rig: Rig) -> None:
     await rig.start_temporal()
-    gateway = Process(rig, "gateway", "gateway")
+    gateway = Process(rig, "gateway", "gateway", **PATIENT)
     await gateway.up()
     node = rig.nodes()[0]
     sent = senders.kmsg_xid(node, 79, NOW)
@@ -107,7 +109,7 @@ def peak_mb(pid: int) -> float:
 
 async def test_ten_thousand_alerts_and_as_many_measurements_are_each_taken_in_one_go(rig: Rig) -> None:
     await rig.start_temporal()
-    gateway = Process(rig, "gateway", "gateway")
+    gateway = Process(rig, "gateway", "gateway", **PATIENT)
     await gateway.up()
     nodes = rig.nodes()
     sent = [senders.Delivery("generic", body, senders.JSON) for body in (alerts(nodes), samples(nodes))]

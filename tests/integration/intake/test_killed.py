@@ -57,13 +57,13 @@ def queue() -> Iterator[tuple[Any, str, str]]:
 async def rig(tmp_path: Path, queue: tuple[Any, str, str]) -> AsyncIterator[Rig]:
     _, url, endpoint = queue
     written = f"queues:\n  - {{name: queue, url: '{url}', region: {REGION}, endpoint: '{endpoint}', source: kmsg, "
-    written += "clusters: [sim-a], visibility_s: 3}\n"
+    written += "clusters: [sim-a], visibility_s: 3, tries: 1000}\n"
     rig = Rig(tmp_path, Home(tmp_path).demo_policy(), written, nodes=3 * KILLS + 12)
     yield rig
     await rig.close()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2_400)
 async def test_killed_gateways_and_consumers_lose_and_double_nothing(rig: Rig, queue: tuple[Any, str, str]) -> None:
     chance = random.Random(7)
     sqs, queue_url, _ = queue

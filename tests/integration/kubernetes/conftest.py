@@ -45,6 +45,19 @@ class Plane:
     """None where it is a person's own cluster."""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def patient() -> Iterator[None]:
+    """A busy machine is no API server that doesn't answer: where that is tried, the connection is dropped."""
+    init = Client.__init__
+
+    def patiently(self: Client, options: Options, *more: Any, **named: Any) -> None:
+        init(self, options.model_copy(update={"connect_timeout_s": 10.0, "read_timeout_s": 30.0}), *more, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Client, "__init__", patiently)
+        yield
+
+
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     folder = tmp_path_factory.mktemp("control-plane")

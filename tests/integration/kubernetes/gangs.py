@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from activities.kubernetes.client import Object
 from activities.kubernetes.nodes import metadata
-from tests.integration.kubernetes.site import Site
+from tests.integration.kubernetes.site import Site, until
 from tests.integration.kubernetes.test_workloads import containers, define, owned
 
 TRAINING = "training.kubeflow.org/job-name"
@@ -76,6 +76,7 @@ class Gang:
 
     def __enter__(self) -> Self:
         self._thread.start()
+        until("its controller looks at it", lambda: bool(self.seen))
         return self
 
     def __exit__(self, *_: object) -> None:

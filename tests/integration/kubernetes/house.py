@@ -55,7 +55,7 @@ class NoMachines:
 class RealHouse:
     def __init__(self, path: Path, cluster: KubernetesCluster, policies: type[Policies] = Policies) -> None:
         self.cluster = cluster
-        self.db = Database(f"sqlite:///{path / 'ledger.sqlite'}", timeout_s=5.0)
+        self.db = Database(f"sqlite:///{path / 'ledger.sqlite'}", timeout_s=60.0)
         self.db.upgrade()
         self.ledger = Ledger(self.db)
         self.fences = Fences(self.db)

@@ -15,7 +15,8 @@ from activities.kubernetes.nodes import conditions, metadata
 from activities.kubernetes.options import Options
 
 T = TypeVar("T")
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
+"""A wait ends with what it waits for; this only ends a test that would hang."""
 HOLD = "test.medevac.dev/hold"
 """Finalizer that keeps a deleted pod terminating until the test lets it go."""
 RUN = "test.medevac.dev/run"
@@ -53,7 +54,7 @@ class Site:
     run: str = field(default_factory=lambda: f"medevac-test-{secrets.token_hex(4)}")
 
     def __post_init__(self) -> None:
-        self.admin = Client(Options(kubeconfig=self.kubeconfig, read_timeout_s=15))
+        self.admin = Client(Options(kubeconfig=self.kubeconfig))
         self.names: list[str] = []
         self.create("/api/v1/namespaces", {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": self.run}})
 

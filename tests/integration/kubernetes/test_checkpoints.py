@@ -51,9 +51,9 @@ def test_its_pods_go_once_the_next_checkpoint_shows(site: Site, connect: Connect
     job = threading.Thread(target=saves)
     job.start()
     began = time.monotonic()
-    request = house.request(node, Drain.CHECKPOINT, 200, 5)
-    result = run(drains.evacuate, request, start_to_close_s=300, whole_s=300)
+    request = house.request(node, Drain.CHECKPOINT, 900, 5)
+    result = run(drains.evacuate, request, start_to_close_s=1_200, whole_s=1_200)
     assert result.outcome is Outcome.DONE, result
-    assert time.monotonic() - began < 90, "the checkpoint was waited for, not the deadline"
+    assert time.monotonic() - began < 400, "the checkpoint was waited for, not the deadline"
     job.join()
     house.close()

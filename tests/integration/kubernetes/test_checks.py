@@ -6,7 +6,7 @@ import json
 import secrets
 import threading
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +167,7 @@ def test_a_pass_is_newer_than_what_was_before_and_of_this_boot(desk: Desk) -> No
     result = desk.result()
     assert result.passed, result
     assert set(result.covers) == set(ASKED)
-    assert before <= result.started_at <= before + timedelta(minutes=1)
+    assert before <= result.started_at <= datetime.now(UTC)
     assert result.boot_id == desk.node.machine.boot_id
     assert desk.result() == result
 
@@ -369,17 +369,17 @@ class Verifying:
         )
         self.request = sig.VerifyRequest(
             key=desk.key(), cluster="real", node=desk.name, covers=ASKED, not_before=datetime.now(UTC),
-            boot_id=desk.node.machine.boot_id, deadline_s=20,
+            boot_id=desk.node.machine.boot_id, deadline_s=240,
         )  # fmt: skip
         self.ended: list[sig.VerifyResult] = []
         activities = VerificationActivities(registry)
         self.thread = threading.Thread(
-            target=lambda: self.ended.append(run(activities.verify, self.request, whole_s=120))
+            target=lambda: self.ended.append(run(activities.verify, self.request, whole_s=900))
         )
         self.thread.start()
 
     def result(self) -> sig.VerifyResult:
-        self.thread.join(90)
+        self.thread.join(500)
         (ended,) = self.ended
         return ended
 

@@ -51,7 +51,7 @@ def attach(site: Site, name: str) -> Callable[[], object]:
 
 
 def evacuate(house: PowerHouse, node: Any, drain_s: float, grace_s: float = 1, drain: Drain = Drain.NOW) -> Any:
-    return run(house.drains.evacuate, house.request(node, drain, drain_s, grace_s), start_to_close_s=200, whole_s=200)
+    return run(house.drains.evacuate, house.request(node, drain, drain_s, grace_s), start_to_close_s=900, whole_s=900)
 
 
 def test_a_silent_node_is_not_called_drained_and_not_waited_for(site: Site, house: PowerHouse) -> None:
@@ -62,9 +62,9 @@ def test_a_silent_node_is_not_called_drained_and_not_waited_for(site: Site, hous
     node = house.marked(name)
     dies(site, name)
     before = time.monotonic()
-    result = evacuate(house, node, 90)
+    result = evacuate(house, node, 600)
     assert result.outcome is Outcome.UNREACHABLE, result
-    assert time.monotonic() - before < 60, "not until the deadline, as though it were alive"
+    assert time.monotonic() - before < 300, "not until the deadline, as though it were alive"
     # Both tiers were told: none is held up by pods that will not be seen to end.
     assert f"{site.run}/storage, {site.run}/train were told to end" in result.reason
     assert all("deletionTimestamp" in metadata(pod) for pod in site.pods())
@@ -112,7 +112,7 @@ def test_a_machine_that_is_proved_off_lets_go_of_pods_and_volumes(site: Site, ho
         return held
 
     house.cluster.free = watched  # type: ignore[method-assign]
-    result = evacuate(house, node, 60)
+    result = evacuate(house, node, 400)
     assert result.outcome.ok, result
     assert result.outcome is not Outcome.UNREACHABLE
     assert site.pods() == []
@@ -137,7 +137,7 @@ def test_a_terminated_machine_lets_go_once_that_is_proved_and_its_node_is_forgot
     assert OUT_OF_SERVICE not in taints(site, name)
     assert len(site.pods()) == 1
     house.power.now = GONE
-    result = run(house.machines.prove, house.proof(node, Verb.TERMINATE, 100), start_to_close_s=200, whole_s=200)
+    result = run(house.machines.prove, house.proof(node, Verb.TERMINATE, 400), start_to_close_s=900, whole_s=900)
     assert result.outcome is Outcome.DONE, result
     assert site.pods() == []
     assert site.get(site.node_path(name)) is None

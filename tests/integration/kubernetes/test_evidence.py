@@ -29,7 +29,7 @@ from tests.integration.kubernetes.proxy import Proxy
 from tests.integration.kubernetes.site import Site
 from tests.unit.activities.house import run
 
-COLLECTOR = {"image": "none", "command": ["nvidia-bug-report.sh"], "start_s": 20, "run_s": 20}
+COLLECTOR = {"image": "none", "command": ["nvidia-bug-report.sh"], "start_s": 240, "run_s": 240}
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_conditions_events_and_pods_are_kept_before_the_first_pod_leaves(
     house, name = opened(), site.add_node()
     site.pod("train", name, containers=[{"name": "m", "image": "none", "env": [{"name": "KEY", "value": "hunter2"}]}])
     node = house.marked(name)
-    result = run(house.drains.evacuate, house.request(node, Drain.SOON, 60), start_to_close_s=100, whole_s=100)
+    result = run(house.drains.evacuate, house.request(node, Drain.SOON, 300), start_to_close_s=600, whole_s=600)
     assert result.outcome is Outcome.DONE, result
     contents, missing = kept(result)
     assert missing == []
@@ -87,10 +87,10 @@ def test_a_second_attempt_keeps_what_the_first_one_found(
 ) -> None:
     house, name = opened(), site.add_node()
     node = house.marked(name)
-    request = house.request(node, Drain.NOW, 20)
-    first = run(house.drains.evacuate, request, start_to_close_s=60)
+    request = house.request(node, Drain.NOW, 240)
+    first = run(house.drains.evacuate, request, start_to_close_s=500, whole_s=500)
     proxy.calls.clear()
-    again = run(house.drains.evacuate, request, attempt=2, start_to_close_s=60)
+    again = run(house.drains.evacuate, request, attempt=2, start_to_close_s=500, whole_s=500)
     assert kept(first) == kept(again)
     assert not any("/events?fieldSelector" in call.path for call in proxy.calls)
 
@@ -102,7 +102,7 @@ def test_what_cannot_be_read_is_named_and_does_not_stop_the_drain(
     site.pod("train", name)
     node = house.marked(name)
     proxy.script("GET", "/api/v1/events", Trouble.REFUSE)
-    result = run(house.drains.evacuate, house.request(node, Drain.NOW, 20), start_to_close_s=60)
+    result = run(house.drains.evacuate, house.request(node, Drain.NOW, 240), start_to_close_s=500, whole_s=500)
     assert result.outcome is Outcome.DONE
     contents, missing = kept(result)
     assert set(contents) == {"cluster/node.json", "cluster/pods.json"}
@@ -118,11 +118,11 @@ def test_where_the_policy_requires_it_no_pod_leaves_without(
     version = house.policies.propose(preset("demo") + "\nevidence: required\n", "test", now)
     house.policies.activate(version, house.policies.active().version, now)
     proxy.script("GET", "/api/v1/events", Trouble.REFUSE)
-    request = house.request(node, Drain.NOW, 20)
+    request = house.request(node, Drain.NOW, 240)
     with pytest.raises(Exception, match="requires evidence"):
-        run(house.drains.evacuate, request, start_to_close_s=60)
+        run(house.drains.evacuate, request, start_to_close_s=500, whole_s=500)
     assert [metadata(pod)["name"] for pod in site.pods()] == ["train"]
-    assert run(house.drains.evacuate, request, attempt=2, start_to_close_s=60).outcome is Outcome.DONE
+    assert run(house.drains.evacuate, request, attempt=2, start_to_close_s=500, whole_s=500).outcome is Outcome.DONE
 
 
 def test_a_collector_prints_on_the_node_and_what_it_printed_is_kept(

@@ -24,6 +24,8 @@ from tests.unit.activities.house import run
 
 Allow = Callable[[str], None]
 JOBS = ("apis", "batch", "v1")
+LONG = {"start_to_close_s": 600.0, "whole_s": 600.0}
+"""Of an attempt: longer than whatever it waits for."""
 
 
 @pytest.fixture
@@ -33,9 +35,9 @@ def house(tmp_path: Path, connect: Connect) -> Iterator[RealHouse]:
     built.close()
 
 
-def evacuated(house: RealHouse, name: str, drain: Drain = Drain.SOON, drain_s: float = 15, **info: Any) -> StepResult:
+def evacuated(house: RealHouse, name: str, drain: Drain = Drain.SOON, drain_s: float = 240, **info: Any) -> StepResult:
     node = house.marked(name)
-    return run(house.drains.evacuate, house.request(node, drain, drain_s), start_to_close_s=120, whole_s=120, **info)
+    return run(house.drains.evacuate, house.request(node, drain, drain_s), **LONG, **info)
 
 
 def evictions(proxy: Proxy) -> list[str]:
@@ -129,7 +131,7 @@ def test_what_is_in_a_queue_is_queued_again_and_never_only_deactivated(
     # Kueue's answer.
     site.patch(site.within("jobs", "llm", api=JOBS), {"spec": {"suspend": True}})
     until("its pods are gone", lambda: not site.pods())
-    result = run(house.drains.evacuate, house.request(node, Drain.SOON, 30), attempt=2, start_to_close_s=60)
+    result = run(house.drains.evacuate, house.request(node, Drain.SOON, 240), attempt=2, **LONG)
     assert result.outcome.ok, result
     assert (site.get(path) or {})["spec"]["active"] is True
     assert evictions(proxy) == []
@@ -197,8 +199,8 @@ def test_a_gang_stopped_by_a_worker_that_died_is_started_by(
     until("its pods are gone", lambda: not gang.pods())
     assert gang.is_stopped()
     if who == "the next attempt":
-        request = house.request(node, Drain.SOON, 30)
-        assert run(house.drains.evacuate, request, attempt=2, start_to_close_s=60).outcome.ok
+        request = house.request(node, Drain.SOON, 240)
+        assert run(house.drains.evacuate, request, attempt=2, **LONG).outcome.ok
     else:
         assert house.cluster.lift(nodes[0], INCIDENT) == "done"
     assert not gang.is_stopped()
@@ -214,7 +216,7 @@ def test_a_node_that_is_gone_leaves_no_gang_stopped(site: Site, house: RealHouse
     house.cluster.requeue(work, nodes[0], INCIDENT)  # and then the worker died
     site.must(site.send("DELETE", site.node_path(nodes[0])))
     assert gang.is_stopped()
-    result = run(house.drains.evacuate, house.request(node, Drain.SOON, 15), attempt=2, start_to_close_s=60)
+    result = run(house.drains.evacuate, house.request(node, Drain.SOON, 240), attempt=2, **LONG)
     assert result.outcome is Outcome.REFUSED
     assert not gang.is_stopped()
 

@@ -17,6 +17,9 @@ from tests.integration.kubernetes.power import Power, PowerHouse
 from tests.integration.kubernetes.site import Site
 from tests.unit.activities.house import run
 
+LONG = {"start_to_close_s": 300.0, "whole_s": 300.0}
+"""Of an attempt: longer than whatever it waits for."""
+
 
 @pytest.fixture
 def house(tmp_path: Path, connect: Connect) -> Iterator[PowerHouse]:
@@ -66,7 +69,7 @@ def test_a_machine_that_the_plan_was_not_made_for_is_not_touched(
             return state(power, *args)
 
         monkeypatch.setattr(Power, "state", then)
-    result = run(house.machines.act, house.act(node, Verb.REBOOT), start_to_close_s=60)
+    result = run(house.machines.act, house.act(node, Verb.REBOOT), **LONG)
     assert result.outcome is Outcome.REFUSED, result
     assert "in the plan" in result.reason
     assert house.power.calls == []
@@ -76,14 +79,14 @@ def test_a_reboot_that_nothing_shows_is_none(site: Site, house: PowerHouse) -> N
     """The provider says yes, the node is ready, its boot id is the old one: that is no proof, and not done again."""
     name = site.add_node()
     node = house.marked(name)
-    assert run(house.machines.act, house.act(node, Verb.REBOOT), start_to_close_s=60).outcome is Outcome.DONE
+    assert run(house.machines.act, house.act(node, Verb.REBOOT), **LONG).outcome is Outcome.DONE
     result = run(house.machines.prove, house.proof(node, Verb.REBOOT, 1))
     assert result.outcome is Outcome.TIMED_OUT
     assert "boot id is still" in result.reason
-    assert run(house.machines.act, house.act(node, Verb.REBOOT), start_to_close_s=60).outcome is Outcome.ALREADY
+    assert run(house.machines.act, house.act(node, Verb.REBOOT), **LONG).outcome is Outcome.ALREADY
     assert len(house.power.calls) == 1
     reboot(site, name, "newer")
-    proved = run(house.machines.prove, house.proof(node, Verb.REBOOT, 10))
+    proved = run(house.machines.prove, house.proof(node, Verb.REBOOT, 120), whole_s=300)
     assert proved.outcome is Outcome.DONE
     assert proved.identity is not None
     assert proved.identity.boot_id == "newer"
@@ -92,9 +95,9 @@ def test_a_reboot_that_nothing_shows_is_none(site: Site, house: PowerHouse) -> N
 def test_another_machine_under_the_name_proves_nothing_of_ours(site: Site, house: PowerHouse) -> None:
     name = site.add_node()
     node = house.marked(name)
-    assert run(house.machines.act, house.act(node, Verb.REBOOT), start_to_close_s=60).outcome is Outcome.DONE
+    assert run(house.machines.act, house.act(node, Verb.REBOOT), **LONG).outcome is Outcome.DONE
     another_machine(site, house, name)  # ready, and with a boot id of its own
-    result = run(house.machines.prove, house.proof(node, Verb.REBOOT, 10))
+    result = run(house.machines.prove, house.proof(node, Verb.REBOOT, 120), whole_s=300)
     assert result.outcome is Outcome.REFUSED, result
     assert "answers under this name" in result.reason
 

@@ -64,14 +64,14 @@ class Shop:
         )  # fmt: skip
 
     def acts(self, verb: Verb, n: int = 1) -> StepResult:
-        return run(self.machines.act, self.act(verb, n), start_to_close_s=10)
+        return run(self.machines.act, self.act(verb, n), start_to_close_s=120, whole_s=300)
 
-    def proves(self, verb: Verb, deadline_s: float = 20.0) -> StepResult:
+    def proves(self, verb: Verb, deadline_s: float = 240.0) -> StepResult:
         request = sig.ProveRequest(
             key=StepKey(incident=self.incident, step="prove"), pre=self.act(verb).pre, verbs=(verb,),
             acted=self.act(verb).key, deadline_s=deadline_s,
         )  # fmt: skip
-        return run(self.machines.prove, request, whole_s=120)
+        return run(self.machines.prove, request, whole_s=900)
 
     def meanwhile(self, verb: Verb, then: Callable[[], object]) -> StepResult:
         """What the proof says when this happens while it is waited for."""
@@ -213,7 +213,7 @@ def test_what_did_not_work_fails_with_its_reason_before_the_deadline(
 ) -> None:
     shop.acts(Verb.RESET_GPU)
     shop.kubelet.ends(shop.kubelet.pod(), message, code)
-    proved = shop.proves(Verb.RESET_GPU, deadline_s=60)
+    proved = shop.proves(Verb.RESET_GPU, deadline_s=240)
     assert proved.outcome is Outcome.FAILED
     assert said in proved.reason
 

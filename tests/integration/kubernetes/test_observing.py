@@ -35,7 +35,7 @@ async def test_a_storm_in_observe_mode_leaves_no_write_anywhere(site: Site, plan
             found = {view.node: view.state for view in house.stores.ledger.incidents(limit=1000)}
             return set(names) <= set(found) and all(found[name] is State.OBSERVED for name in names)
 
-        await asyncio.to_thread(until, "each node's incident is observed", settled, 120)
+        await asyncio.to_thread(until, "each node's incident is observed", settled, 400)
         for view in house.stores.ledger.incidents():
             if view.node in names:
                 assert any(line.data.get("would") for line in house.stores.ledger.lines(view.id)), "it is on record"

@@ -58,6 +58,7 @@ def until_it_works(call: Callable[[], T]) -> T:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2_000)
 def test_half_a_minute_without_an_api_server(
     site: Site, house: PowerHouse, plane: Plane, proxy: Proxy, allowed: Callable[[str], None]
 ) -> None:
@@ -98,29 +99,29 @@ def test_half_a_minute_without_an_api_server(
         results[name] = as_temporal_would(
             lambda attempt: run(
                 house.drains.evacuate, request, attempt=attempt, ago_s=time.monotonic() - began,
-                start_to_close_s=300, whole_s=300,
+                start_to_close_s=1_200, whole_s=1_200,
             )
         )  # fmt: skip
 
     def free() -> None:
         house.power.now = MachineState(exists=True, power="off")
-        until("nothing is held", lambda: until_it_works(lambda: house.cluster.free(off, gone=False)) == [], 120)
+        until("nothing is held", lambda: until_it_works(lambda: house.cluster.free(off, gone=False)) == [], 600)
         results["free"] = True
 
     def mark() -> None:
         results["mark"] = [until_it_works(lambda name=name: house.cluster.mark(name, MARK)) for name in marks]  # type: ignore[misc]
 
     flows = [threading.Thread(target=flow) for flow in (
-        lambda: drain("gang", stopping, 120), lambda: drain("full", emptying, 120), free, mark,
+        lambda: drain("gang", stopping, 900), lambda: drain("full", emptying, 900), free, mark,
     )]  # fmt: skip
     for flow in flows:
         flow.start()
     until("it was away for half a minute", lambda: time.monotonic() - began >= AWAY_S)
     assert not results, "nothing can have ended"
     server.restart("kube-apiserver")
-    until("the held pods of the gang end", lambda: _release(site, gang), 120)
+    until("the held pods of the gang end", lambda: _release(site, gang), 600)
     for flow in flows:
-        flow.join(200)
+        flow.join(900)
 
     assert results["mark"] == ["already", "already", "done", "done"]
     assert {written(site.node(name))["incident"] for name in marks} == {INCIDENT}

@@ -24,6 +24,7 @@ from sushy_tools.emulator.memoize import PersistentDict
 
 from tests.contracts.rigs import RETRY_AFTER_S, Trouble
 from tests.integration.served import Answer, Handler, Served
+from worker.children import free_port
 
 USER, PASSWORD = "admin", "correct horse"
 SYSTEMS = "/redfish/v1/Systems/"
@@ -35,7 +36,7 @@ class Emulator:
     """One for all tests: a machine is a row of its state, which the tests write too."""
 
     def __init__(self, folder: Path) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         (folder / "htpasswd").write_bytes(f"{USER}:".encode() + bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)))
         (folder / "emulator.conf").write_text(
             "SUSHY_EMULATOR_FAKE_DRIVER = True\nSUSHY_EMULATOR_FAKE_SYSTEMS = []\n"
@@ -53,7 +54,7 @@ class Emulator:
         self._wait(folder / "emulator.log")
 
     def _wait(self, log: Path) -> None:
-        for _ in range(600):
+        for _ in range(2_400):
             try:
                 socket.create_connection(("127.0.0.1", self.port), 0.1).close()
                 return
@@ -64,7 +65,7 @@ class Emulator:
 
     def close(self) -> None:
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 @dataclass(frozen=True)
@@ -221,8 +222,3 @@ def error(status: int, message: str, headers: dict[str, str] | None = None) -> A
     said = {"MessageId": message, "Message": "said by a test", "Severity": "Critical"}
     body = {"error": {"code": message, "message": "said by a test", "@Message.ExtendedInfo": [said]}}
     return status, {"Content-Type": "application/json", **(headers or {})}, json.dumps(body).encode()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

@@ -65,16 +65,16 @@ def killed(far: FarSide | Bmcs, api: str, point: str, attempt: Attempt) -> int:
 
     def kill(call: object, where: str) -> bool:
         if where == point:
-            assert started.wait(30)
+            assert started.wait(120)
             assert worker.pid
             os.kill(worker.pid, signal.SIGKILL)
-            wait([worker.sentinel], 30)
+            wait([worker.sentinel], 120)
         return where == point
 
     far.script(api, kill)
     worker.start()
     started.set()
-    worker.join(60)
+    worker.join(240)
     assert worker.exitcode is not None
     return worker.exitcode
 

@@ -30,7 +30,7 @@ class RedfishRig:
         given = {
             "machines": {id: {"address": far.url, "system": f"{SYSTEMS}{id}"} for id in self.ids},
             "credential": "env:TEST_BMC", "verify": False, "reinstall": "media", "image": f"{far.url}/images/os.iso",
-            "power_off": True, "read_timeout_s": 10,
+            "power_off": True, "read_timeout_s": 60,
         }  # fmt: skip
         self.options = given | options
         self.redfish: RedfishProvider = make("metal", self.options)

@@ -51,7 +51,7 @@ def test_who_can_hear_it_is_asked_nicely_and_forced_once_where_nothing_came_of_i
     bmcs.script("restart", Trouble.LIE)
     first = desk(rig)
     assert first.act(Verb.REBOOT).outcome is Outcome.DONE
-    assert first.prove(Verb.REBOOT, deadline_s=1.0).outcome is Outcome.TIMED_OUT
+    assert first.prove(Verb.REBOOT, deadline_s=6.0).outcome is Outcome.TIMED_OUT
     assert ways(bmcs) == ["GracefulRestart", "ForceRestart"]
     # The next worker waits for the same proof, and forces nothing again.
     another = RedfishRig(bmcs, graceful_s=0.1)
@@ -323,17 +323,13 @@ def test_a_bmc_that_is_not_there(bmcs: Bmcs) -> None:
 
 
 def test_a_bmc_that_hangs_is_given_up_in_time(bmcs: Bmcs) -> None:
-    rig = RedfishRig(bmcs, read_timeout_s=0.3)
-    bmcs.script("restart", lambda call, where: hang())
+    rig = RedfishRig(bmcs, read_timeout_s=3.0)
+    given_up = threading.Event()
+    bmcs.script("restart", lambda call, where: given_up.wait(60))
     with pytest.raises(Unclear, match="timed out"):
         rig.provider.do(Verb.REBOOT, rig.node, TAG)
+    given_up.set()
     assert bmcs.count("restart") == 1
-
-
-def hang() -> bool:
-    """Longer than anybody waits."""
-    threading.Event().wait(1.5)
-    return True
 
 
 @pytest.mark.parametrize("credential", ["admin:wrong", "nothing", ""])

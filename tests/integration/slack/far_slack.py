@@ -31,7 +31,8 @@ TIERS = {
     "conversations.history": 50, "conversations.replies": 50, "apps.connections.open": 1_000,
 }  # fmt: skip
 """Calls a minute."""
-TRIGGER_S = 3.0
+TRIGGER_S = 60.0
+"""Slack's own are three; here it is the product that is tried, not the machine that it runs on."""
 BURST = 3
 """Messages that a channel takes at once before it is held to one a second."""
 
@@ -94,12 +95,12 @@ class FarSlack:
 
     def start(self) -> FarSlack:
         self._thread.start()
-        assert self._ready.wait(20)
+        assert self._ready.wait(120)
         return self
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(120)
         self._loop.close()
 
     @property
@@ -347,7 +348,7 @@ class FarSlack:
         sent = self._sockets[0].send_json(
             {"type": kind, "envelope_id": id, "payload": payload, "accepts_response_payload": False}
         )
-        asyncio.run_coroutine_threadsafe(sent, self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(sent, self._loop).result(120)
         return id
 
 

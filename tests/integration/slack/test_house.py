@@ -25,11 +25,11 @@ async def rig(tmp_path: Path) -> AsyncIterator[PeopleRig]:
 
 async def until(holds: Callable[[], bool], what: str) -> None:
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while not holds():  # noqa: ASYNC110  of other processes
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise AssertionError(f"not within a minute: {what}") from None
+        raise AssertionError(f"never: {what}") from None
 
 
 def asked(slack: FarSlack, id: str) -> Message | None:
@@ -59,7 +59,8 @@ async def test_a_question_from_its_message_to_its_decision_and_through_an_outage
     slack.down = True
     ballot = {"verdict": "approve", "shown_hash": view.shown_hash}
     url = f"{rig.gateways[0].url}/v1/approvals/house-1/votes"
-    answer = await rig.rig.http.post(url, json=ballot, headers=rig.token("grace"))
+    while (answer := await rig.rig.http.post(url, json=ballot, headers=rig.token("grace"))).status_code == 503:  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
     assert answer.json()["answer"] == "approved by ada and grace"
     second = await rig.ask("house-2", 1)
     slack.down = False

@@ -18,7 +18,7 @@ from medevac.campaigns.spec import Act, Selector, Spec
 from medevac.fleet.node import Node
 from medevac.telling.asking import APPROVE, DETAILS, REJECT
 from tests.integration.slack.conftest import SLACK
-from tests.integration.slack.far_slack import FarSlack, Json, Message, commanded, interactive, press, signed
+from tests.integration.slack.far_slack import TRIGGER_S, FarSlack, Json, Message, commanded, interactive, press, signed
 from tests.integration.slack.test_mirror import decided, incident, question, settle
 from tests.unit.worker.conftest import StubEngine, bearer
 from tests.votes import KEYS
@@ -26,7 +26,6 @@ from worker.chat_desk import Mirror
 from worker.gateway.services import Services
 from worker.stores import Stores
 
-NOW = datetime.now(UTC)
 BUTTONS, COMMANDS = "/v1/slack/interactivity", "/v1/slack/commands"
 ADA, VERA = SLACK["ada"], SLACK["vera"]
 
@@ -184,7 +183,7 @@ async def test_a_form_that_slack_opens_too_late_is_said(
     client: httpx.AsyncClient, slack: FarSlack, engine: StubEngine, asked_message: Message
 ) -> None:
     payload = slack.pressed(asked_message, REJECT, ADA)
-    slack._triggers[payload["trigger_id"]] = (time.monotonic() - 4, False)
+    slack._triggers[payload["trigger_id"]] = (time.monotonic() - TRIGGER_S - 1, False)
     await send(client, payload)
     [told] = slack.told(ADA)
     assert "expired_trigger_id" in told
@@ -297,7 +296,7 @@ async def test_the_command_is_the_persons_own_order(
     assert (workflow, update) == (f"node/{node.cluster}/{node.name}", "hold")
     hold = told.hold  # type: ignore[attr-defined]
     assert (hold.owner, hold.reason) == ("vera", "look at the job first")
-    assert round((hold.until - NOW).total_seconds() / 3_600) == 2
+    assert round((hold.until - datetime.now(UTC)).total_seconds() / 3_600) == 2
     # What starts things again takes more than what stops them.
     assert "may not resume" in await order(client, slack, VERA, "resume inc-1")
     assert await order(client, slack, SLACK["otto"], "resume inc-1 the job is over") == "resume done"

@@ -21,7 +21,7 @@ ADA = SLACK["ada"]
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not holds():  # noqa: ASYNC110  a thread of the other side changes it
             await asyncio.sleep(0.02)
 
@@ -42,7 +42,8 @@ async def test_clicks_and_commands_come_over_the_gateways_own_connection(
         pressed = slack.pressed(asked_message, APPROVE, ADA)
         envelope = await asyncio.to_thread(slack.deliver, "interactive", pressed)
         await until(lambda: bool(engine.votes))
-        assert envelope in slack.acked
+        await until(lambda: envelope in slack.acked)
+        await until(lambda: len(slack.told(ADA)) == 1)
         assert [vote.voter for vote in engine.votes] == ["ada"]
         # Not acknowledged in time, Slack gives it to another connection: it is one click.
         await asyncio.to_thread(slack.deliver, "interactive", pressed, envelope)

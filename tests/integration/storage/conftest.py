@@ -61,7 +61,7 @@ def url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def db(url: str) -> Iterator[Database]:
-    database = Database(url)
+    database = Database(url, timeout_s=60.0)  # that many race for it, however slow it is
     yield database
     database.close()
 

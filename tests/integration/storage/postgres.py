@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
+
+from worker.children import free_port
 
 OWNER = "postgres"
 """initdb refuses root; then the server runs as this user."""
@@ -46,9 +47,7 @@ def server(superuser: str = "medevac") -> Iterator[str]:
     if os.geteuid() == 0:
         shutil.chown(home, OWNER, OWNER)
         as_owner = ["runuser", "-u", OWNER, "--"]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     secret = home / "secret"
     secret.write_text("s3cret/pw")
     if as_owner:
@@ -56,7 +55,7 @@ def server(superuser: str = "medevac") -> Iterator[str]:
 
     def run(*command: str | Path) -> None:
         done = subprocess.run(
-            [*as_owner, *map(str, command)], check=False, capture_output=True, text=True, cwd=home, timeout=120
+            [*as_owner, *map(str, command)], check=False, capture_output=True, text=True, cwd=home, timeout=400
         )
         assert done.returncode == 0, f"{command[0]}: {done.stdout}{done.stderr}"
 
@@ -66,7 +65,7 @@ def server(superuser: str = "medevac") -> Iterator[str]:
             bin_dir / "initdb", "-D", data, "-U", superuser, "-A", "scram-sha-256", "--pwfile", secret, "-E", "UTF8",
             "--no-sync",
         )  # fmt: skip
-        run(bin_dir / "pg_ctl", "-D", data, "-l", home / "log", "-w", "-t", "60", "-o", options, "start")
+        run(bin_dir / "pg_ctl", "-D", data, "-l", home / "log", "-w", "-t", "300", "-o", options, "start")
         try:
             yield f"postgresql://{superuser}:s3cret%2Fpw@127.0.0.1:{port}/postgres"
         finally:

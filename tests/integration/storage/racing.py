@@ -43,7 +43,7 @@ def in_processes(script: str, arguments: Sequence[Sequence[str]]) -> list[object
         )
         for each in arguments
     ]
-    ended = [(process, *process.communicate(timeout=120)) for process in running]
+    ended = [(process, *process.communicate(timeout=400)) for process in running]
     for process, _, err in ended:
         assert process.returncode == 0, err
     return [json.loads(out.strip().splitlines()[-1]) for _, out, _ in ended]

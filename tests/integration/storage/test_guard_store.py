@@ -331,7 +331,7 @@ from tests.integration.storage.conftest import FixedPolicy
 from tests.unit.fleet.fleet import Fleet, node
 url, cluster = sys.argv[1:]
 limits = Limits(at_once={"provider": Share(count=2)}, fleet_nodes=1000, breaker_rate=1000, breaker_level_percent=20)
-guard = GuardStore(Database(url, timeout_s=20), FixedPolicy(limits))
+guard = GuardStore(Database(url, timeout_s=60), FixedPolicy(limits))
 fleet = Fleet([node(i, cluster=cluster) for i in range(100)])
 most, held = 0, []
 for i in range(6):

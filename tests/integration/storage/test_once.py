@@ -83,7 +83,7 @@ from activities.storage.intents import Intents
 from medevac.faults.classes import FaultClass
 from medevac.incident import StepKey
 from medevac.policy.plan import Rung
-intents, new = Intents(Database(sys.argv[1])), 0
+intents, new = Intents(Database(sys.argv[1], timeout_s=60)), 0
 for n in range(30):
     key = StepKey(incident="i1", step="act", n=n)
     now = datetime.now(UTC)

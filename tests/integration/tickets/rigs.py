@@ -34,14 +34,14 @@ class CommandRig:
         folder.mkdir(parents=True, exist_ok=True)
         # Alone, without what a site has installed, it starts in a tenth of the time.
         program = [sys.executable, "-I", "-S", str(Path(desk.__file__)), str(folder)]
-        self.tickets = make_command("desk", {"command": program, "timeout_s": 5.0, **options})
+        self.tickets = make_command("desk", {"command": program, "timeout_s": 60.0, **options})
 
     def pass_time(self) -> None:
         pass
 
     def trouble(self, trouble: Trouble) -> None:
         if trouble in (Trouble.TIMEOUT_BEFORE, Trouble.TIMEOUT_AFTER):
-            options = self.tickets._options.model_copy(update={"timeout_s": 1.5})
+            options = self.tickets._options.model_copy(update={"timeout_s": 4.0})
             self.tickets._options = options
         (self.folder / "trouble-write").write_text(trouble.value)
 
@@ -120,7 +120,7 @@ class JiraRig:
     def __enter__(self) -> JiraRig:
         self.far.__enter__()
         given = {"url": self.far.url, "project": "OPS", "user": "fleet@us.example", "token": {"env": "JIRA_TOKEN"}}
-        self.tickets = make_jira("jira", {**given, "timeout_s": 2.0, "fields": {"components": [{"name": "GPU"}]}})
+        self.tickets = make_jira("jira", {**given, "timeout_s": 60.0, "fields": {"components": [{"name": "GPU"}]}})
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -206,7 +206,7 @@ class AwsRig:
 
     def __enter__(self) -> AwsRig:
         self.far.__enter__()
-        self.tickets: AwsSupportTickets = make_aws_support("support", {"endpoint": self.far.url, "timeout_s": 2.0})
+        self.tickets: AwsSupportTickets = make_aws_support("support", {"endpoint": self.far.url, "timeout_s": 60.0})
         self.tickets._access.options = self.tickets._access.options.model_copy(update={"share": 1.0})
         return self
 

@@ -28,6 +28,8 @@ from worker.gateway.votes import NOT_YET
 
 ROOT = Path(__file__).parents[3]
 KILLED = -9
+PATIENCE_S = 180.0
+"""A wait ends with what it waits for; this only ends a test that would hang."""
 
 
 class Workers:
@@ -67,7 +69,7 @@ class Workers:
 async def client() -> AsyncIterator[Client]:
     env = await WorkflowEnvironment.start_local(
         dev_server_existing_path=str(Path(sys.executable).parent / "temporal"),
-        dev_server_startup_timeout=timedelta(seconds=60),
+        dev_server_startup_timeout=timedelta(seconds=240),
         dev_server_extra_args=["--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=40"],
         plugins=[MedevacPlugin()],
     )
@@ -75,19 +77,20 @@ async def client() -> AsyncIterator[Client]:
         yield env.client
 
 
+@pytest.mark.timeout(1_200)
 async def test_weeks_of_a_case(client: Client, tmp_path: Path) -> None:
     house = CaseHouse(tmp_path)
     house.activate(preset("demo") + "\ntickets: {look_every: 0.3s}\n")
     workers = Workers(tmp_path, client.service_client.config.target_host)
-    engine = TemporalEngine(client, TEST)
+    engine = TemporalEngine(client, TEST, signal_timeout_s=PATIENCE_S)
     loop = asyncio.get_running_loop()
     house.ticketing._follow = lambda case: asyncio.run_coroutine_threadsafe(
         engine.follow_case(case.system, case.id), loop
-    ).result(5)
+    ).result(PATIENCE_S)
 
     async def until(look: Callable[[], Any], what: str) -> Any:
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 while not (found := look()):
                     workers.watch()
                     await asyncio.sleep(0.05)
@@ -140,7 +143,7 @@ async def test_weeks_of_a_case(client: Client, tmp_path: Path) -> None:
         async def ended() -> bool:
             return (await handle.describe()).status is WorkflowExecutionStatus.COMPLETED
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not await ended():
                 workers.watch()
                 await asyncio.sleep(0.1)
@@ -158,7 +161,7 @@ async def test_weeks_of_a_case(client: Client, tmp_path: Path) -> None:
 async def until_voted(engine: TemporalEngine, vote: Vote) -> None:
     from worker.engine import Declined, NotRunning, Unavailable
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 await engine.vote(vote)
