@@ -57,7 +57,7 @@ POLICY: dict[str, Any] = {
         "monitor": [{"rung": "restart_agent", "deadline": "5s"}],
     },
     "auto": ["wait", "restart_agent", "reboot", "reinstall", "replace", "rma"],
-    "drains": {"now": "60s", "soon": f"{DRAIN_S}s", "checkpoint": "20s", "job_end": "6s", "pod_grace": "2s"},
+    "drains": {"now": "30s", "soon": f"{DRAIN_S}s", "checkpoint": "20s", "job_end": "6s", "pod_grace": "2s"},
     "verify": "120s",
     "probation": "6s",
     "quiet": "1h",

@@ -39,7 +39,7 @@ async def up(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]
         "codes: [xid/119]}, do: repair, ladder: rebooted, drain: now",
         "codes: [xid/119]}, do: repair, ladder: rebooted, drain: soon",
     )
-    text = text.replace("soon: 120s", "soon: 60m").replace("fleet_percent: 5", "fleet_percent: 5\n  grant_pace_s: 0.2")
+    text = text.replace("soon: 120s", "soon: 15m").replace("fleet_percent: 5", "fleet_percent: 5\n  grant_pace_s: 0.2")
     text = text.replace("count: 50,", f"count: {2 * INCIDENTS + 20},")
     policy.write_text(text.replace("marks: {count: 200,", f"marks: {{count: {INCIDENTS + CYCLES + 200},"))
     layout = Layout(
