@@ -326,11 +326,12 @@ async def test_a_campaign_tells_whom_people_left_out(
         id="driver", act=Act.REBOOT, reason="driver 580", requested_by="ada", selector=Selector(nodes=(node.name,))
     )
     member = Member(cluster=node.cluster, node=node.name, uid=None, machine_id="m", pool="train", rack="r1")
+    now = datetime.now(UTC)
     plan = CampaignPlan(
-        spec=spec, policy_version=1, made_at=NOW, members=(member,), skipped=(), at_once=1, estimate_s=60
+        spec=spec, policy_version=1, made_at=now, members=(member,), skipped=(), at_once=1, estimate_s=60
     )
-    stores.campaigns.put(plan, "campaign-driver", NOW)
-    stores.campaigns.move("driver", CampaignState.PAUSED, "paused by ada", NOW)
+    stores.campaigns.put(plan, "campaign-driver", now)
+    stores.campaigns.move("driver", CampaignState.PAUSED, "paused by ada", now)
     told = await order(client, slack, VERA, "campaign driver")
     assert told == "campaign driver is paused: paused by ada; 0 of 1 nodes are through"
     stores.campaigns.change("driver", {f"{node.cluster}/{node.name}": {"state": NodeState.SKIPPED, "by": "kim"}})
