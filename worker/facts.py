@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -15,6 +15,7 @@ from typing import TypeVar
 from activities.failures import Bounded, redact
 from activities.ports import Unreadable
 from activities.registry import NotConfigured, Registry
+from activities.storage.changed import Changed
 from activities.storage.ledger import LedgerLine
 from activities.storage.policies import NoPolicy
 from activities.storage.seen import SeenEvent
@@ -24,6 +25,8 @@ from medevac.fleet.census import Census, domain_key, node_key
 from medevac.fleet.guard_queue import allowed_at_once, units
 from medevac.fleet.guard_state import Lease
 from medevac.fleet.node import Node, Workload
+from medevac.incident import IncidentView
+from medevac.policy.plan import PastIncident
 from medevac.policy.policy import Policy
 from medevac.telling.facts import Budget, Facts, Job
 from worker.stores import Stores
@@ -33,7 +36,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 READ_S = 2.0
 MOST = 20
-"""Waiters of one question whose nodes are looked at; a card names no more."""
+"""Waiters of one question whose nodes are looked at one by one; of the others only what one reading tells of all."""
+LISTING_S = 30.0
+"""A cluster's nodes are listed at most this often: where they stand changes seldom, and each vote asks anew."""
+JOBS = "its jobs"
 EVIDENCE = 3
 READ_ALL_S = 4.0
 """Of clusters, for one question: a person waits for it."""
@@ -58,6 +64,8 @@ class FactsTaker:
         self._stores = stores
         self._bounded = bounded
         self._census = census
+        self._changed = Changed(stores.database)
+        self._listed: dict[str, tuple[float, dict[str, Node]]] = {}
 
     def of(self, view: ApprovalView, now: datetime) -> dict[str, Facts]:
         """By incident. Raises `Unreadable` only where the ledger itself can't be read."""
@@ -66,8 +74,60 @@ class FactsTaker:
         except NoPolicy as error:
             raise Unreadable(str(error)) from error
         around = _Now(policy, self._stores.guard.leases(), time.monotonic() + READ_ALL_S)
+        others = self._together([waiter.incident for waiter in view.waiters[MOST:]], around, now)
         taken = ((waiter.incident, self._one(waiter.incident, around, now)) for waiter in view.waiters[:MOST])
-        return {incident: facts for incident, facts in taken if facts is not None}
+        return {incident: facts for incident, facts in taken if facts is not None} | others
+
+    def _together(self, ids: Sequence[str], around: _Now, now: datetime) -> dict[str, Facts]:
+        """What the ledger and one listing of their clusters' nodes tell of many; nobody asks for the jobs of each."""
+        views = self._changed.views(ids) if ids else {}
+        if not views:
+            return {}
+        nodes = {cluster: self._nodes(cluster, around) for cluster in {view.cluster for view in views.values()}}
+        machines = [view.machine_id for view in views.values() if view.machine_id]
+        past = self._stores.ledger.past_of(machines, views, now)
+        return {
+            id: self._brief(view, nodes[view.cluster].get(view.node), past.get(view.machine_id or ""), around.policy)
+            for id, view in views.items()
+        }
+
+    def _brief(
+        self, view: IncidentView, found: Node | None, past: Sequence[PastIncident] | None, policy: Policy
+    ) -> Facts:
+        node = policy.place(found) if found else None
+        machine = node.machine if node else None
+        return Facts(
+            cluster=view.cluster,
+            node=view.node,
+            rack=node.topology.get("rack", "") if node else "",
+            pool=view.pool or (node.pool if node else None) or "",
+            provider=machine.provider if machine else "",
+            machine_id=view.machine_id or (machine.id if machine else ""),
+            serial=(machine.serial or "") if machine else "",
+            fault=view.fault or "",
+            fault_class=str(view.fault_class or ""),
+            first_seen=view.opened_at,
+            rung=view.rung or "",
+            past=_past(past or ()),
+            past_read=view.machine_id is not None,
+            jobs_read=False,
+        )
+
+    def _nodes(self, cluster: str, around: _Now) -> dict[str, Node]:
+        """Those of a moment ago where they can't be listed now; empty where they never could."""
+        at, known = self._listed.get(cluster, (float("-inf"), {}))
+        if time.monotonic() - at < LISTING_S:
+            return known
+        left_s = min(READ_S, around.until_s - time.monotonic())
+        try:
+            listed = self._bounded.call(max(left_s, 0.0), lambda: list(self._registry.cluster(cluster).nodes()))
+        except (Unreadable, NotConfigured) as error:
+            # One that is too slow must not take its time from every card.
+            log.warning("the nodes of %s can't be listed: %s", cluster, error)
+        else:
+            known = {node.name: node for node in listed}
+        self._listed[cluster] = (time.monotonic(), known)
+        return known
 
     def teams(self, cluster: str, node: str) -> tuple[Job, ...]:
         """Whose jobs are on the node. Raises `Unreadable`."""
@@ -99,7 +159,8 @@ class FactsTaker:
             return otherwise
 
         found = read("the node", lambda: self._registry.cluster(view.cluster).node(view.node), None)
-        work = read("its jobs", lambda: self._registry.cluster(view.cluster).workloads(view.node), list[Workload]())
+        work = read(JOBS, lambda: self._registry.cluster(view.cluster).workloads(view.node), list[Workload]())
+        jobs_read = not any(what.startswith(JOBS) for what in unread)
         census = read("the cluster's size", lambda: self._census(view.cluster), None)
         node = around.policy.place(found) if found else None
         history = self._stores.ledger.history(incident, view.cluster, view.node, view.machine_id, now)
@@ -119,14 +180,13 @@ class FactsTaker:
             first_seen=view.opened_at,
             evidence=_evidence(heard, lines),
             jobs=tuple(_job(one) for one in work),
+            jobs_read=jobs_read,
             rung=view.rung or "",
             attempt=tried + 1 if view.rung else 0,
             of=max(around.policy.attempts.same_rung, tried + 1),
             budgets=_budgets(around, node, census),
             spares=census.spares.get(domain_key("pool", node.domains["pool"])) if census and node else None,
-            past=tuple(
-                f"{one.opened_at:%Y-%m-%d} {one.fault}: {one.end or 'open'}" for one in reversed(history.incidents)
-            ),
+            past=_past(history.incidents),
             unreadable="; ".join(unread),
         )
 
@@ -145,6 +205,11 @@ def _budgets(around: _Now, node: Node | None, census: Census | None) -> tuple[Bu
         limit = allowed_at_once(share, census.size(key))
         made.append(Budget(domain=f"{kind} {domains[kind]}", used=len(units(kind, here)), limit=limit, out=len(others)))
     return tuple(made)
+
+
+def _past(incidents: Sequence[PastIncident]) -> tuple[str, ...]:
+    """`incidents` oldest first."""
+    return tuple(f"{one.opened_at:%Y-%m-%d} {one.fault}: {one.end or 'open'}" for one in reversed(incidents))
 
 
 def _job(work: Workload) -> Job:

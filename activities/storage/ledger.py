@@ -13,7 +13,7 @@ from activities.storage.database import Database
 from activities.storage.fences import read_active
 from activities.storage.intents import attempts, machine_key
 from activities.storage.seen import SeenEvent
-from activities.storage.statements import insert, put_if_absent, took
+from activities.storage.statements import chunks, insert, put_if_absent, took
 from activities.storage.tables import approvals, incidents, latches, lines, notes, successors
 from medevac.approvals.approval import ApprovalState, ApprovalView
 from medevac.events.event import HealthEvent
@@ -210,6 +210,22 @@ class Ledger:
                 this_incident_ended=own is not None and not own.open,
                 frozen=None if fence is None else f"{fence.scope} by {fence.by}: {fence.reason}",
             )
+
+    def past_of(self, machines: Iterable[str], but: Iterable[str], now: datetime) -> dict[str, list[PastIncident]]:
+        """By machine id, oldest first: its incidents of the last 30 days, without those that are named in `but`."""
+        found: dict[str, list[PastIncident]] = {}
+        left_out = set(but)
+        with self._db.reading() as connection:
+            for some in chunks(set(machines)):
+                rows = connection.execute(
+                    sa.select(incidents)
+                    .where(incidents.c.machine_id.in_(some), incidents.c.opened_at >= now - INCIDENTS_WINDOW)
+                    .order_by(incidents.c.opened_at)
+                )
+                for row in rows:
+                    if row.id not in left_out:
+                        found.setdefault(row.machine_id, []).append(_past(row))
+        return found
 
     def add_latch(self, incident: str, machine_id: str | None, latch: Latch) -> None:
         """A veto, reject or expiry. The same one twice is one."""

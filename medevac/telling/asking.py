@@ -26,7 +26,8 @@ DECIDED = {
 
 def approval_card(view: ApprovalView, facts: Mapping[str, Facts], links: Links) -> Card:
     """`facts` by incident; a waiter without any is shown with what the question itself says."""
-    known = [facts.get(w.incident) or Facts(cluster=w.cluster, node=w.node) for w in view.waiters]
+    unknown = {"jobs_read": False, "past_read": False}
+    known = [facts.get(w.incident) or Facts(cluster=w.cluster, node=w.node, **unknown) for w in view.waiters]
     body: tuple[Field, ...] = ()  # Where all who waited have left.
     if view.waiters:
         body = _one(view.waiters[0], known[0], links) if len(known) == 1 else _many(view.waiters, known, links)
@@ -142,9 +143,12 @@ def _many(waiters: Sequence[Waiter], known: Sequence[Facts], links: Links) -> tu
             f"machines {', '.join(f.machine_id or '?' for f in known[:NAMED])}",
         )),
         Field("Evidence", _evidence(waiters[0], first, links)),
-        Field("Jobs hit", _listed([_job(job) for job in jobs.values()], "none known")),
+        Field("Jobs hit", _listed([_job(job) for job in jobs.values()], "none known",
+                                  unread=sum(not f.jobs_read for f in known))),
         Field("Budgets", (_budgets(first),)),
-        Field("Last 30 days", _listed([f"{f.node}: {line}" for f in known for line in f.past[:1]], "nothing known")),
+        Field("Last 30 days", _listed([f"{f.node}: {line}" for f in known for line in f.past[:1]],
+                                      "no other incident of these machines",
+                                      unread=sum(not f.past_read for f in known))),
     )  # fmt: skip
 
 
@@ -205,11 +209,13 @@ def _nothing(facts: Facts, otherwise: str) -> str:
     return "can't be read now" if facts.unreadable else otherwise
 
 
-def _listed(said: Sequence[str], nothing: str) -> Words:
+def _listed(said: Sequence[str], nothing: str, unread: int = 0) -> Words:
+    """`unread`: nodes that nobody looked at. That is said first, as long lists are cut."""
+    rest = f"{unread} node{'' if unread == 1 else 's'} not read" if unread else ""
     if not said:
-        return (nothing,)
+        return (rest or nothing,)
     more = f"\n… and {len(said) - LISTED} more" if len(said) > LISTED else ""
-    return ("\n".join(said[:LISTED]) + more,)
+    return (f"{rest}; of the others:\n" if rest else "", "\n".join(said[:LISTED]) + more)
 
 
 def _counted(values: Iterable[str]) -> str:

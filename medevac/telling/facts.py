@@ -40,6 +40,8 @@ class Facts(Model):
     evidence: tuple[str, ...] = ()
     """Newest first."""
     jobs: tuple[Job, ...] = ()
+    jobs_read: bool = True
+    """False where nobody looked, or nothing could be read: then `jobs` says nothing."""
     rung: str = ""
     attempt: int = 0
     of: int = 0
@@ -47,6 +49,7 @@ class Facts(Model):
     spares: int | None = None
     past: tuple[str, ...] = ()
     """The machine's last 30 days, newest first."""
+    past_read: bool = True
     unreadable: str = ""
     """What couldn't be read just now."""
 

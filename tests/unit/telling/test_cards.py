@@ -150,6 +150,18 @@ def test_what_is_not_known_is_said() -> None:
     assert "gpu-1" in plain(approval_card(view(), {}, Links()))
 
 
+def test_of_a_fleet_it_is_said_how_many_nodes_were_not_looked_at() -> None:
+    waiters = tuple(waiter(n) for n in range(30))
+    known = {w.incident: facts(n, rack=f"r{n % 2}") for n, w in enumerate(waiters)}
+    known |= {f"inc-{n}": facts(n, rack="r2", jobs=(), jobs_read=False) for n in range(20, 29)}
+    del known["inc-29"]
+    said = plain(approval_card(view(*waiters), known, LINKS))
+    assert "racks r0 × 10, r1 × 10, r2 × 9, ? × 1" in said
+    assert "Jobs hit: 10 nodes not read; of the others:\n  llama-7b of research, 64 GPUs\n" in said
+    assert "Last 30 days: 1 node not read; of the others:\n" in said
+    assert "… and 24 more" in said, "one line for each of 29 nodes, five of them shown"
+
+
 def test_a_button_carries_no_more_than_what_and_as_shown() -> None:
     asked = view()
     button = approval_card(asked, {}, LINKS).buttons[0]
@@ -168,6 +180,8 @@ def longest() -> Card:
         w.incident: facts(
             evidence=(long,) * 9,
             jobs=tuple(Job(name=long[:200] + str(n), owner=long[:100], gpus=8) for n in range(50)),
+            jobs_read=w is waiters[0],
+            past_read=w is waiters[0],
             past=(long,) * 30,
             budgets=tuple(Budget(domain=long[:300], used=n, limit=n) for n in range(9)),
             entities=(long[:200],) * 8,
@@ -200,6 +214,8 @@ def test_the_longest_case_is_within_slacks_limits_and_hurts_nobody() -> None:
         assert "<https://evil" not in text
     for label in ("Who may approve", "If nobody answers", "Nodes (500)", "Destroys", "Fault", "Where", "Budgets"):
         assert any(f"*{label}:*" in text for text in texts), label
+    for label in ("Jobs hit", "Last 30 days"):
+        assert any(f"*{label}:* 499 nodes not read; of the others:" in text for text in texts), label
     # `MEDEVAC_SNAPSHOT=1` writes it anew, to be looked at in Slack's Block Kit Builder.
     if os.environ.get("MEDEVAC_SNAPSHOT") == "1":
         SNAPSHOT.write_text(json.dumps(made, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")
