@@ -116,13 +116,15 @@ def voters(view: ApprovalView, at: datetime) -> tuple[str, ...]:
 
 
 def waits_for(view: ApprovalView, person: str, groups: Sequence[str], now: datetime) -> bool:
-    """Whether this person's word is wanted: of those who may vote now, not who asked, and not heard on this list."""
-    before = _vote_of(view, person)
+    """Whether this person's word is wanted: of those who may vote now, not who asked, and not heard yet.
+
+    A vote for a list that has become shorter since stands; one for a list that grew is not in the view any more.
+    """
     return (
         view.result is None
         and bool(set(groups) & set(voters(view, now)))
         and _person(person) not in _requesters(view)
-        and (before is None or before.shown_hash != view.shown_hash)
+        and _vote_of(view, person) is None
     )
 
 
@@ -171,7 +173,7 @@ def result(view: ApprovalView, now: datetime) -> ApprovalResult | None:
     """The decision, once there is one. Asked again later, it is the same."""
     if view.result is not None:
         return view.result
-    votes = _counting(view)
+    votes = counting(view)
     rejects = [vote for vote in votes if vote.verdict is Verdict.REJECT]
     if rejects:
         return _result(view, ApprovalState.REJECTED, now, rejects[:1], rejects[0].reason or "no reason given")
@@ -192,28 +194,28 @@ def status(view: ApprovalView, now: datetime) -> str:
     if decided is not None:
         by = f" by {' and '.join(decided.by)}" if decided.by else ""
         return f"{decided.state}{by}{f': {decided.reason}' if decided.reason else ''}"
-    count = len(_counting(view))
+    count = len(counting(view))
     return f"recorded {count} of {view.need.threshold}; {_missing(view, now)}"
+
+
+def counting(view: ApprovalView) -> list[Vote]:
+    """The votes that decide it: one a person, the first. Who asked doesn't count, even if they did so later."""
+    first: dict[str, Vote] = {}
+    for vote in view.votes:
+        if set(vote.groups) & set(voters(view, vote.at)):
+            first.setdefault(_person(vote.voter), vote)
+    return [vote for person, vote in first.items() if person not in _requesters(view)]
 
 
 def _missing(view: ApprovalView, now: datetime) -> str:
     """What an approval still lacks; empty when nothing."""
-    yes = [vote for vote in _counting(view) if vote.verdict is Verdict.APPROVE]
+    yes = [vote for vote in counting(view) if vote.verdict is Verdict.APPROVE]
     lacks = []
     if (more := view.need.threshold - len(yes)) > 0:
         lacks.append(f"{more} more of {', '.join(voters(view, now))}")
     if view.need.one_of is not None and not any(view.need.one_of in vote.groups for vote in yes):
         lacks.append(f"one of {view.need.one_of}")
     return f"missing: {' and '.join(lacks)}" if lacks else ""
-
-
-def _counting(view: ApprovalView) -> list[Vote]:
-    """One vote a person, the first; who asked doesn't count even if their request joined after they voted."""
-    first: dict[str, Vote] = {}
-    for vote in view.votes:
-        if set(vote.groups) & set(voters(view, vote.at)):
-            first.setdefault(_person(vote.voter), vote)
-    return [vote for person, vote in first.items() if person not in _requesters(view)]
 
 
 def _vote_of(view: ApprovalView, voter: str) -> Vote | None:

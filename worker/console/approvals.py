@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
+from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalState, Verdict
 from worker.console.entering import Here, Posted, Served
 from worker.console.pages import PageRoute, go, may_vote, page
@@ -42,6 +43,7 @@ async def approval(
     view, now = await find(served, approval), served.now()
     return await served.threads.run(
         page, request, served, here, "approval.html", view=view, verdict=verdict, mine=may_vote(here, view, now),
+        counting=tally.counting(view),
         # Only the part that shows it waits for clusters.
         card=lambda: served.cards.of(view, now, "/incidents/{incident}"),
     )  # fmt: skip

@@ -14,6 +14,7 @@ from ipaddress import ip_network
 import httpx
 import pytest
 
+from medevac.approvals.approval import Verdict, Vote
 from medevac.campaigns.listing import CampaignPlan, Member
 from medevac.campaigns.progress import CampaignState, NodeState
 from medevac.campaigns.spec import Act, Selector, Spec
@@ -447,8 +448,6 @@ async def test_the_audit_finds_by_text_node_person_and_time(
 
 
 async def test_votes_stand_in_the_audit(client: httpx.AsyncClient, stores: Stores, node: Node) -> None:
-    from medevac.approvals.approval import Verdict, Vote
-
     vote = Vote(
         approval="inc-1-0123abcd", voter="grace", groups=("approver",), verdict=Verdict.REJECT, reason="not now",
         shown_hash="0123456789abcdef", via="slack", at=datetime.now(UTC),
@@ -478,3 +477,24 @@ async def test_a_trusted_proxy_signs_in_and_nobody_else_may_say_so(services: Ser
     assert await look(trusting, "10.2.0.7", ada) == 303
     assert await look(trusting, "10.2.0.7", ada, ("X-Forwarded-For", "10.1.0.7")) == 303
     assert await look(default, "10.1.0.7", ada) == 303
+
+
+async def test_a_vote_for_a_list_that_got_shorter_counts_and_is_said_to(
+    client: httpx.AsyncClient, stores: Stores, node: Node
+) -> None:
+    def vote(voter: str, shown: str) -> Vote:
+        at = datetime.now(UTC) - timedelta(minutes=1)
+        return Vote(
+            approval="inc-1-0123abcd", voter=voter, groups=("approver",), verdict=Verdict.APPROVE, shown_hash=shown,
+            via="cli", at=at,
+        )  # fmt: skip
+
+    need = asked(node).need.model_copy(update={"threshold": 3})
+    votes = (vote("ada", "a-longer-list"), vote("kim", "0123456789abcdef"))
+    stores.ledger.upsert_approval(asked(node, need=need, votes=votes, also_requested_by=("kim",), rev=2))
+    await sign_in(client, "ada")
+    said = re.sub(r"<[^>]+>", "", (await client.get("/approvals/inc-1-0123abcd")).text)
+    assert "approve (of a longer list; counts)" in said
+    assert "approve (doesn't count)" in said, "kim asked for it as well"
+    assert "It does not wait for you" in said
+    assert "none waits for you" in (await client.get("/approvals")).text

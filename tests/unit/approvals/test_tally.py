@@ -198,6 +198,18 @@ def test_who_leaves_is_not_covered_and_votes_stand() -> None:
     assert set(decided.covers) == {"i2"}
 
 
+def test_who_voted_for_a_list_that_got_shorter_is_not_asked_again_and_counts() -> None:
+    view = tally.join(question(), request("i2"), "approval/a1")
+    assert tally.waits_for(view, "ann", ("capacity-owners",), T0)
+    view = tally.leave(cast(view, vote(view, "ann", groups=("capacity-owners",))), "i1")
+    assert [one.voter for one in tally.counting(view)] == ["ann"]
+    assert not tally.waits_for(view, "ann", ("capacity-owners",), T0)
+    assert tally.status(view, T0).startswith("recorded 1 of 2")
+    grown = tally.join(view, request("i3"), "approval/a1")
+    assert tally.waits_for(grown, "ann", ("capacity-owners",), T0), "for what was added nobody has spoken"
+    assert tally.counting(grown) == []
+
+
 def test_nobody_left_is_withdrawn() -> None:
     view = tally.leave(question(), "i1")
     assert state(view) is ApprovalState.WITHDRAWN
