@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from activities.failures import redact
-from activities.messaging import MAX_TEXT
 from activities.quietly import Quietly
 from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalView
@@ -20,6 +19,11 @@ from medevac.policy.silences import Silence, Subject
 from worker.stores import Stores
 
 MOST = 10_000
+PART = 2_900
+"""Characters of one message: a chat cuts at 3,000."""
+LINE = 500
+MESSAGES = 8
+"""More of them would only push the first ones out of sight."""
 HANDS = frozenset({State.HANDED_OVER, State.HELD, State.WAITING_APPROVAL})
 
 
@@ -181,48 +185,75 @@ def words(found: Handover) -> list[str]:
     return list(_lines(found))
 
 
-def message(head: str, found: Handover) -> str:
-    """For a chat, cut to what one takes."""
-    return redact("\n".join([head, *words(found)]), MAX_TEXT)
+def messages(head: str, found: Handover) -> list[str]:
+    """For a chat: as many messages as it takes, each within what any chat takes, the most pressing first.
+
+    Beyond `MESSAGES` the last says how much more there is.
+    """
+    texts: list[list[str]] = [[head]]
+    lines = [redact(line, LINE) for line in words(found)]
+    for done, line in enumerate(lines):
+        if _size([*texts[-1], line]) > PART:
+            if len(texts) == MESSAGES:
+                texts[-1].append(f"… and {len(lines) - done} lines more: `medevac handover` shows all")
+                break
+            texts.append([f"{head}, {len(texts) + 1}"])
+        texts[-1].append(line)
+    return ["\n".join(text) for text in texts]
+
+
+def _size(lines: Iterable[str]) -> int:
+    """Of characters as they are sent: some chats escape three of them."""
+    return sum(len(line) + 1 + 4 * sum(line.count(one) for one in "&<>") for line in lines)
 
 
 def _lines(found: Handover) -> Iterator[str]:
     ended = ", ".join(f"{count} {end}" for end, count in found.ended.items()) or "none"
+    needy = [one for one in found.incidents if one.state in HANDS]
     yield f"since {found.since:%Y-%m-%d %H:%M} UTC: {found.opened} incidents began; ended: {ended}"
-    yield f"{len(found.incidents)} open incidents"
-    for one in found.incidents:
-        hold = f"; held by {one.hold.owner} until {one.hold.until:%m-%d %H:%M}: {one.hold.reason}" if one.hold else ""
-        silenced = f"; silenced ({', '.join(one.silences)})" if one.silences else ""
-        waits = f", waits for {one.waiting_for}" if one.waiting_for else ""
-        yield (
-            f"  {one.cluster}/{one.node}: {one.fault}, {one.state}{waits}; owner {one.owner or 'nobody'}; "
-            f"{age(found.at - one.opened_at)}{hold}{silenced}; {one.id}"
-        )
-    yield f"{len(found.nodes_out)} nodes out of service"
-    for out in found.nodes_out:
-        yield f"  {out.cluster}/{out.node}: {age(found.at - out.since) if out.since else 'unknown time'}; {out.why}"
-    for why in found.unread:
-        yield f"  {why}"
-    yield f"{len(found.approvals)} questions wait for a vote"
-    for question in found.approvals:
-        groups = " or ".join(tally.voters(question, found.at))
-        yield f"  {question.title}: {groups}, until {question.expires_at:%m-%d %H:%M} UTC; {question.id}"
+    yield (
+        f"{len(found.incidents)} open incidents, {len(needy)} of them wait for a person; "
+        f"{len(found.nodes_out)} nodes out of service"
+    )
     yield f"{len(found.frozen)} freezes, {len(found.breakers)} open breakers, {len(found.silences)} silences"
+    yield f"{len(found.approvals)} questions wait for a vote"
+    yield f"{len(found.campaigns)} campaigns, {len(found.cases)} cases at providers"
     for fence in found.frozen:
         yield f"  frozen: {fence.scope} by {fence.by}: {fence.reason}"
     for breaker in found.breakers:
         yield f"  breaker {breaker.scope}: {breaker.reason}"
-    for silence in found.silences:
-        yield f"  {silence.id} {' and '.join(silence.holds)}: {silence}"
-    yield f"{len(found.campaigns)} campaigns, {len(found.cases)} cases at providers"
+    for question in found.approvals:
+        groups = " or ".join(tally.voters(question, found.at))
+        yield f"  {question.title}: {groups}, until {question.expires_at:%m-%d %H:%M} UTC; {question.id}"
+    yield from (_incident_line(one, found.at) for one in needy)
     for campaign in found.campaigns:
         because = f", {campaign.why}" if campaign.why else ""
         yield f"  campaign {campaign.id} of {campaign.requested_by}: {campaign.state}{because}"
+    for silence in found.silences:
+        yield f"  {silence.id} {' and '.join(silence.holds)}: {silence}"
     for case in found.cases:
         ticket = case.ticket or "no ticket yet"
         waited = age(found.at - case.since)
         late = f", overdue for {age(found.at - case.overdue_since)}" if case.overdue_since else ""
         yield f"  case {case.id} at {case.provider} ({ticket}): {case.state}, {waited} without a reply{late}"
+    yield from (f"  {why}" for why in found.unread)
+    if others := [one for one in found.incidents if one.state not in HANDS]:
+        yield "incidents that wait for no person:"
+        yield from (_incident_line(one, found.at) for one in others)
+    if found.nodes_out:
+        yield "nodes out of service:"
+    for out in found.nodes_out:
+        yield f"  {out.cluster}/{out.node}: {age(found.at - out.since) if out.since else 'unknown time'}; {out.why}"
+
+
+def _incident_line(one: OpenIncident, now: datetime) -> str:
+    hold = f"; held by {one.hold.owner} until {one.hold.until:%m-%d %H:%M}: {one.hold.reason}" if one.hold else ""
+    silenced = f"; silenced ({', '.join(one.silences)})" if one.silences else ""
+    waits = f", waits for {one.waiting_for}" if one.waiting_for else ""
+    return (
+        f"  {one.cluster}/{one.node}: {one.fault}, {one.state}{waits}; owner {one.owner or 'nobody'}; "
+        f"{age(now - one.opened_at)}{hold}{silenced}; {one.id}"
+    )
 
 
 def age(span: timedelta) -> str:

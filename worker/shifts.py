@@ -29,6 +29,8 @@ class ShiftChange:
         self._registry = registry
         self._seen: datetime | None = None
         self._mine: datetime | None = None
+        self._said = 0
+        """Messages of the hand-over that are posted already."""
 
     def look(self, now: datetime) -> None:
         """Raises `Unreadable`."""
@@ -47,18 +49,21 @@ class ShiftChange:
         head = f"Hand-over at {ended:%Y-%m-%d %H:%M} UTC"
         # A line first: of all workers only the one whose line is new speaks.
         if ended != self._mine and self._stores.ledger.add_lines([Line(key=key, at=now, kind="handover", text=head)]):
-            self._mine = ended
+            self._mine, self._said = ended, 0
         self._seen = ended
         if ended == self._mine:
-            self._post(str(key), handover.message(head, found))
+            self._post(key, handover.messages(head, found))
 
-    def _post(self, key: str, text: str) -> None:
-        try:
-            self._registry.chat.post(key, HANDOVER, text)
-        except NotSent as error:
-            log.error("the hand-over could not be posted: %s", error)
-            if not error.final:
-                return
-        except (Unclear, Unreadable) as error:
-            log.error("whether the hand-over was posted nobody knows: %s", error)
+    def _post(self, key: StepKey, texts: list[str]) -> None:
+        for n, text in enumerate(texts[self._said :], start=self._said + 1):
+            part = key if n == 1 else key.model_copy(update={"step": f"shift-{n}"})
+            try:
+                self._registry.chat.post(str(part), HANDOVER, text)
+            except NotSent as error:
+                log.error("the hand-over could not be posted: %s", error)
+                if not error.final:
+                    return
+            except (Unclear, Unreadable) as error:
+                log.error("whether the hand-over was posted nobody knows: %s", error)
+            self._said = n
         self._mine = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from datetime import timedelta
 from typing import Annotated
@@ -21,6 +22,8 @@ from worker.gateway.services import Served, Services, SignedIn
 router = APIRouter(prefix="/v1/reports", tags=["reports"])
 
 LONGEST_S = 90 * 86_400.0
+TURNS = 3
+TURN_S = 1.5
 Since = Annotated[float, Query(gt=0, le=LONGEST_S, description="Seconds back from now.")]
 
 
@@ -44,15 +47,29 @@ async def post_hand_over(order: Post, served: Served, person: SignedIn) -> Answe
     person.require(Right.OPERATE)
     now = served.now()
     found = await served.threads.run(_handover, served, order.since_s)
-    text = handover.message(f"Hand-over by {person.id}", found)
+    texts = handover.messages(f"Hand-over by {person.id}", found)
     key = f"handover-{now:%Y%m%dT%H%M}-{secrets.token_hex(4)}"
-    try:
-        await served.threads.run(served.registry.chat.post, key, HANDOVER, text)
-    except NotSent as error:
-        raise Problem(502, f"the chat did not take it: {error}; `medevac handover` shows it here") from None
-    except Unclear as error:
-        raise Problem(504, f"whether the chat has it nobody knows: {error}; look there first") from None
+    for n, text in enumerate(texts, start=1):
+        at = f"; {n - 1} of its {len(texts)} messages are posted" if n > 1 else ""
+        try:
+            await _post(served, key if n == 1 else f"{key}-{n}", text)
+        except NotSent as error:
+            raise Problem(502, f"the chat did not take it: {error}; `medevac handover` shows it here{at}") from None
+        except Unclear as error:
+            raise Problem(504, f"whether the chat has it nobody knows: {error}; look there first{at}") from None
     return Answer(answer=f"posted: {len(found.incidents)} open incidents, {len(found.approvals)} questions")
+
+
+async def _post(served: Services, key: str, text: str) -> None:
+    """Waits for its turn in the channel for a moment. Raises `NotSent` or `Unclear`."""
+    for left in reversed(range(TURNS)):
+        try:
+            await served.threads.run(served.registry.chat.post, key, HANDOVER, text)
+            return
+        except NotSent as error:
+            if error.final or not left or (error.retry_after_s or TURN_S) > TURN_S:
+                raise
+        await asyncio.sleep(TURN_S)
 
 
 @router.get("/shadow", summary="What people did in observe mode, beside what medevac would have done")

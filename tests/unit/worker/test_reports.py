@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 
+from activities.chat.blocks import escape
 from medevac.events.event import HealthEvent, Kind, Statement
 from medevac.faults.classes import FaultClass
 from medevac.fleet.node import Node
@@ -14,7 +15,8 @@ from medevac.policy.silences import Holds, Matcher, Silence
 from simulation.world import World
 from tests.unit.worker.conftest import bearer, view_of
 from tests.unit.worker.test_cases import case, put
-from worker.handover import Handover, words
+from tests.unit.worker.test_orders import asked
+from worker.handover import MESSAGES, Handover, messages, take, words
 from worker.shadow import ShadowReport
 from worker.shadow import words as shadow_words
 from worker.stores import Stores
@@ -112,6 +114,41 @@ async def test_it_is_said_in_chat_by_those_who_may(
     (message,) = world.messages()
     assert node.name in message
     assert "otto" in message
+
+
+async def test_in_chat_no_number_of_incidents_pushes_the_rest_out(
+    client: httpx.AsyncClient, stores: Stores, node: Node, world: World
+) -> None:
+    for n in range(60):
+        sick = node.model_copy(update={"name": f"gpu-<{n:03d}>"})
+        state = State.HANDED_OVER if n % 2 else State.WATCHING
+        stores.ledger.upsert_incident(view_of(sick, id=f"inc-{n}", fault="xid/79", state=state))
+    stores.fences.freeze("all", "vera", "power works")
+    stores.ledger.upsert_approval(asked(title="replace gpu-7?"))
+    put(stores, case(id="case-9"))
+    answer = await client.post("/v1/reports/handover", json={"since_s": 3_600}, headers=OTTO)
+    assert answer.status_code == 200, answer.text
+    first, *rest = world.messages()
+    assert rest
+    assert all(len(escape(one)) <= 3_000 for one in (first, *rest)), "Slack cuts there"
+    for pressing in ("60 open incidents, 30 of them wait for a person", "1 freezes", "1 questions", "1 cases",
+                     "frozen: all by vera: power works", "replace gpu-7?"):  # fmt: skip
+        assert pressing in first, pressing
+    said = "\n".join((first, *rest))
+    assert [f"gpu-<{n:03d}>" in said for n in range(60)] == [True] * 60
+    assert "case case-9" in said
+
+
+def test_a_hand_over_that_is_too_long_for_a_chat_says_how_much_more_there_is(stores: Stores, node: Node) -> None:
+    for n in range(600):
+        sick = node.model_copy(update={"name": f"gpu-{n:03d}"})
+        stores.ledger.upsert_incident(view_of(sick, id=f"inc-{n}", fault="xid/79", state=State.HANDED_OVER))
+    found = take(stores, [], NOW, NOW - HOUR)
+    texts = messages("Hand-over", found)
+    assert len(texts) == MESSAGES
+    said = sum(text.count("gpu-") for text in texts)
+    assert texts[-1].endswith(f"… and {600 - said} lines more: `medevac handover` shows all")
+    assert all(len(text) <= 3_000 for text in texts)
 
 
 async def test_peoples_hands_stand_beside_what_it_would_have_done(

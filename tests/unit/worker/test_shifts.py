@@ -95,6 +95,34 @@ def test_what_was_surely_not_sent_is_sent_again_and_what_nobody_knows_is_not(sto
     assert len(chat.said) == 1
 
 
+def test_of_several_messages_each_is_said_once_though_one_is_refused_for_now(
+    stores: Stores, fleet: Registry, node: Node
+) -> None:
+    for n in range(60):
+        sick = node.model_copy(update={"name": f"gpu-{n:03d}"})
+        stores.ledger.upsert_incident(view_of(sick, id=f"more-{n}", fault="xid/79"))
+    chat = Heard()
+    posted = chat.post
+
+    def post(key: str, thread: str, text: str) -> str:
+        if len(chat.said) == 1 and not refused:
+            refused.append(key)
+            raise NotSent("slow down", retry_after_s=1)
+        return posted(key, thread, text)
+
+    refused: list[str] = []
+    chat.post = post  # type: ignore[method-assign]
+    one, other = workers(stores, fleet, chat, 2)
+    for n in range(3):
+        one.look(MORNING + n * MINUTE)
+        other.look(MORNING + n * MINUTE)
+    keys = [key for key, _, _ in chat.said]
+    assert refused == [keys[1]]
+    assert len(keys) == len(set(keys)) >= 2
+    said = "\n".join(text for _, _, text in chat.said)
+    assert [said.count(f"gpu-{n:03d}:") for n in range(60)] == [1] * 60
+
+
 def test_a_policy_without_shifts_says_nothing(stores: Stores, registry: Registry) -> None:
     chat = Heard()
     [worker] = workers(stores, registry, chat, 1)
