@@ -59,6 +59,7 @@ def _workload(m: Moment, row: sqlite3.Row) -> Workload:
         gpus=row["gpus"] * row["nodes"],
         gang=row["name"] if row["nodes"] > 1 else None,
         nodes=row["nodes"],
+        started_at=datetime.fromtimestamp(row["started_at"], UTC),
         last_checkpoint=None if checkpoint is None else datetime.fromtimestamp(checkpoint, UTC),
         ready_to_evict=ready,
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from activities.kubernetes import pods
 from activities.kubernetes.client import Client, Object
 from activities.kubernetes.names import CHECKPOINTED_AT, OWNER, READY_TO_EVICT
-from activities.kubernetes.nodes import labels, notes
+from activities.kubernetes.nodes import labels, metadata, notes
 from activities.kubernetes.options import Options
 from activities.kubernetes.owners import GROUP_INDEX, POD_GROUP, Owners, Root
 from activities.kubernetes.probing import past
@@ -51,15 +52,38 @@ def _read(client: Client, root: Root, here: list[Object], options: Options) -> W
     return Workload(
         name=root.title,
         kind=root.kind,
-        owner=said.get(OWNER, root.namespace),
+        owner=_owner(root, members),
         gpus=sum(_gpus(pod, options) for pod in members),
         gang=f"{root.namespace}/{selector}" if selector else None,
         nodes=max(1, len(places)),
+        started_at=_started(members),
         last_checkpoint=times.get(CHECKPOINTED_AT),
         times=times,
         ready_to_evict=said.get(READY_TO_EVICT) == "true"
         or (bool(members) and all(notes(pod).get(READY_TO_EVICT) == "true" for pod in members)),
     )
+
+
+def _owner(root: Root, members: list[Object]) -> str:
+    """Who is to be told: as the workload says, else its pods (a group has no object of its own), else its namespace."""
+    for thing in (root.thing or {}, *sorted(members, key=lambda pod: str(metadata(pod)["name"]))):
+        if who := notes(thing).get(OWNER) or labels(thing).get(OWNER):
+            return who
+    return root.namespace
+
+
+def _started(members: list[Object]) -> datetime | None:
+    """Since when the first of its pods runs; None where none is known to."""
+    times = [at for pod in members if (at := _moment((pod.get("status") or {}).get("startTime"))) is not None]
+    return min(times, default=None)
+
+
+def _moment(text: Any) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _gang(root: Root, pod: Object) -> str:

@@ -105,6 +105,8 @@ class Workload(Model):
     gang: str | None = None
     """Key shared by all pods that die together."""
     nodes: int = 1
+    started_at: datetime | None = None
+    """Since when it runs, by its oldest pod; None = unknown."""
     last_checkpoint: datetime | None = None
     """None = unknown, counted as none."""
     times: dict[str, datetime] = {}

@@ -72,6 +72,11 @@ def _work(work: Workload, checkpoints: tuple[Checkpoint, ...], now: datetime) ->
                 f"{work.kind} {work.name} ({size}): at most {_gpu_hours(work, entry.interval)}, "
                 f"it saves every {words(entry.interval)}"
             )
+    if work.started_at is not None:
+        ran_s = max(0.0, (now - work.started_at).total_seconds())
+        at = work.started_at.strftime("%Y-%m-%d %H:%M")
+        lost = f"{_gpu_hours(work, ran_s)} since it began at {at} UTC"
+        return f"{work.kind} {work.name} ({size}): {lost}, no checkpoint is known"
     return f"{work.kind} {work.name} ({size}): no checkpoint is known, so all its GPU-hours since it started"
 
 

@@ -50,6 +50,12 @@ class ClusterContract:
         names = {work.name for work in rig.cluster.workloads(rig.node)}
         assert names == {pod.workload for pod in rig.cluster.pods(rig.node) if pod.tier == "workload"}
 
+    def test_work_says_since_when_it_runs(self, rig: ClusterRig) -> None:
+        before = datetime.now(UTC) + timedelta(minutes=5)
+        for work in rig.cluster.workloads(rig.node):
+            assert work.started_at is not None
+            assert work.started_at < before
+
     # -- marks -------------------------------------------------------------------------------------------------
 
     def test_a_mark_takes_the_node_out_and_names_its_incident(self, rig: ClusterRig) -> None:

@@ -125,6 +125,29 @@ def test_a_pytorchjob_is_ready_when_all_its_pods_say_so(site: Site, connect: Con
     assert cluster.workloads(nodes[1])[0].ready_to_evict
 
 
+@pytest.mark.parametrize("said", ["annotations", "labels"])
+def test_the_owner_is_who_the_workload_says_or_its_pods_or_their_namespace(
+    site: Site, connect: Connect, said: str
+) -> None:
+    node = site.add_node()
+    set_of = {"kueue.x-k8s.io/pod-group-name": "eval"}
+    site.pod("eval-0", node, labels=set_of)
+    site.pod("eval-1", node, labels=set_of)
+    group = connect()
+    assert [work.owner for work in group.workloads(node)] == [site.run]
+    site.patch(site.within("pods", "eval-1"), {"metadata": {said: {"medevac.dev/owner": "research"}}})
+    (work,) = group.workloads(node)
+    assert (work.kind, work.owner) == ("PodGroup", "research")
+    site.set_of("Deployment", "web")
+    site.running(3)
+    site.patch(
+        site.within("deployments", "web", api=("apis", "apps", "v1")),
+        {"metadata": {said: {"medevac.dev/owner": "serving"}}},
+    )
+    (web,) = [work for work in connect().workloads(node) if work.kind == "Deployment"]
+    assert web.owner == "serving"
+
+
 def test_groups_of_a_leaderworkerset_die_apart(site: Site, connect: Connect) -> None:
     version, path = define(site, "LeaderWorkerSet")
     made = site.create(path, {

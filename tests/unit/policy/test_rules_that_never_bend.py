@@ -409,6 +409,9 @@ def test_the_loss_is_printed_in_gpu_hours() -> None:
     assert any("32.0 GPU-hours since its checkpoint" in what for what in saved.destroys)
     unknown = decide("xid/119", workloads=(job(),))
     assert any("no checkpoint is known" in what for what in unknown.destroys)
+    began = decide("xid/119", workloads=(job(started_at=NOW - HOUR * 3),))
+    [lost] = [what for what in began.destroys if "GPU-hours" in what]
+    assert lost.endswith("192.0 GPU-hours since it began at 2026-05-01 09:00 UTC, no checkpoint is known")
     every = policy(checkpoints=[{"namespaces": ["research"], "interval": "15m"}])
     bounded = decide("xid/119", workloads=(job(),), under=every)
     assert any("at most 16.0 GPU-hours" in what for what in bounded.destroys)
