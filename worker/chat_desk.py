@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 
 from activities.ports import About, Board, NotSent, Place, Unclear, Unreadable
+from activities.quietly import Quietly
 from activities.storage.changed import Changed
 from activities.storage.posts import Post
 from medevac.approvals.approval import ApprovalState, ApprovalView
@@ -23,7 +24,7 @@ from medevac.telling.asking import approval_card
 from medevac.telling.card import Card
 from medevac.telling.incidents import NEEDS_A_PERSON, incident_card
 from worker import metrics
-from worker.chat_owners import Owners
+from worker.chat_owners import BEFORE, Owners
 from worker.chat_storms import Storms
 from worker.facts import FactsTaker
 from worker.intake.leading import pause
@@ -42,6 +43,8 @@ REPLAYS = timedelta(minutes=15)
 FORGET_EVERY = 600
 AT_ONCE = 30
 """Read in one pass to be told; more could not be sent before the world has moved on."""
+QUIET_AGAIN = timedelta(seconds=15)
+"""Until it is looked again whether an incident that nobody is told of is still silenced."""
 FOLDED_AT_ONCE = 2_000
 """New incidents read in one pass: all of a storm, to be told together."""
 
@@ -84,6 +87,7 @@ class Mirror:
     ) -> None:
         """`leads` is asked before each message: a process that was stopped for long isn't the one that speaks."""
         self._leads = leads
+        self._quietly = Quietly(stores.ledger, stores.policies, stores.silences)
         self._stores = stores
         self._changed = Changed(stores.database)
         self._board = board
@@ -95,6 +99,8 @@ class Mirror:
         self._owners = Owners(stores, board, facts)
         self._shown: dict[str, str] = {}
         """Key → the stamp that its message was made of; empty after a restart, then all is composed once."""
+        self._held: dict[str, tuple[str, datetime]] = {}
+        """Silenced incidents: the stamp that was looked at, and when it is looked again."""
         self._refused: dict[str, datetime] = {}
         self._passes = 0
 
@@ -190,19 +196,31 @@ class Mirror:
 
     def _incidents(self, standing: dict[str, Post], now: datetime) -> Iterable[Say]:
         stamps = self._changed.incidents(_ids(standing, "incident/"))
-        news = {id: stamp for id, stamp in stamps.items() if self._news(f"incident/{id}", stamp)}
+        self._held = {id: held for id, held in self._held.items() if id in stamps}
+        quiet_yet = {id for id, (stamp, again) in self._held.items() if stamp == stamps[id] and now < again}
+        news = {
+            id: stamp
+            for id, stamp in stamps.items()
+            if self._news(f"incident/{id}", stamp) and (f"incident/{id}" in standing or id not in quiet_yet)
+        }
         urgent = sorted(news, key=lambda id: not any(f":{state}:" in news[id] for state in NEEDS_A_PERSON))
         known_ids = [id for id in urgent if f"incident/{id}" in standing]
         own = [id for id in known_ids if not self._storms.member(standing[f"incident/{id}"])]
         within = [id for id in known_ids if self._storms.member(standing[f"incident/{id}"])]
         unknown = [id for id in urgent if f"incident/{id}" not in standing]
-        views = self._changed.views([*own[:AT_ONCE], *within[:FOLDED_AT_ONCE], *unknown[:FOLDED_AT_ONCE]])
+        # Their own messages say all; only their jobs' owners are still to be told.
+        owners_only = {id for id in self._held if id not in quiet_yet and id not in news}
+        views = self._changed.views([*own[:AT_ONCE], *within[:FOLDED_AT_ONCE], *unknown[:FOLDED_AT_ONCE], *owners_only])
+        quiet = self._quiet(views.values(), standing, stamps, now)
         fresh, known = [], []
         for id, view in views.items():
+            if id in owners_only:
+                continue
             if f"incident/{id}" in standing:
                 known.append(view)
             elif view.end is None and view.state is not State.ENDED:
-                fresh.append(view)
+                if id not in quiet:
+                    fresh.append(view)
             else:
                 self._shown[f"incident/{id}"] = news[id]
         alone = self._storms.fold(fresh, standing, now)
@@ -225,8 +243,23 @@ class Mirror:
             )
         for storm in self._storms.wanted(standing, now):
             yield Say(Turn.STORM, "storm", storm.key, storm.channel, storm.compose, over=storm.over)
-        for told in self._owners.wanted(views.values()):
+        for told in self._owners.wanted(views.values(), quiet):
             yield Say(Turn.OWNER, "owner", told.key, told.channel, told.compose, over=True)
+
+    def _quiet(
+        self, views: Iterable[IncidentView], standing: dict[str, Post], stamps: dict[str, str], now: datetime
+    ) -> set[str]:
+        """Those of which nobody is told anything new now; what is said already goes on saying what is true."""
+        found: set[str] = set()
+        for view in views:
+            told = f"incident/{view.id}" in standing and not (self._board.tells_owners and view.state in BEFORE)
+            over = view.end is not None or view.state is State.ENDED
+            if not told and not over and self._quietly.about(view, now):
+                found.add(view.id)
+                self._held[view.id] = (stamps[view.id], now + QUIET_AGAIN)
+            else:
+                self._held.pop(view.id, None)
+        return found
 
     def _news(self, key: str, stamp: str) -> bool:
         return self._shown.get(key) != stamp and key not in self._refused

@@ -1,16 +1,21 @@
-"""Owners of jobs are told before their pods are evicted, and again when the node is empty: how their job comes back."""
+"""Owners of jobs are told before their pods are evicted, and again how that ended: the node is empty and how their job
+comes back, or the job stays after all.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from activities.ports import Board, Unreadable
-from medevac.incident import IncidentView, State
+from activities.storage.ledger import LedgerLine
+from activities.storage.posts import Post
+from medevac.incident import End, IncidentView, State
 from medevac.policy.plan import Rung
+from medevac.policy.stakes import KEEPS_WORK
 from medevac.telling.card import At, Card, Field
 from medevac.telling.facts import Job
 from worker.facts import FactsTaker
@@ -18,8 +23,11 @@ from worker.stores import Stores
 
 BEFORE = frozenset({State.PLANNED, State.MARKED, State.WAITING_LEASE, State.WAITING_APPROVAL, State.EVACUATING})
 """From the plan on: that a drain is coming is known before it has a lease."""
-KEEPS_WORK = frozenset({Rung.WAIT, Rung.RESTART_AGENT, Rung.RMA, Rung.ESCALATE})
+STAYS = frozenset({State.OBSERVED, State.HANDED_OVER, State.ENDED})
+"""Nothing more is going to leave the node without a new plan."""
+GONE = frozenset({End.REPLACED, End.DISPOSED})
 TOLD = "owner/"
+AFTER = "/after"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +53,17 @@ class Owners:
         except Unreadable:
             return ()
 
-    def wanted(self, changed: Iterable[IncidentView]) -> list[Wanted]:
-        """Those of `changed`, and what was wanted before and isn't said yet."""
+    def wanted(self, changed: Iterable[IncidentView], quiet: Container[str] = ()) -> list[Wanted]:
+        """Those of `changed`, and what was wanted before and isn't said yet.
+
+        Of an incident that is `quiet` no owner is told that a drain is coming; who was told hears how it ended.
+        Raises `Unreadable`.
+        """
         for view in changed if self._board.tells_owners else ():
-            if view.rung is None:
-                continue
             news: list[Wanted] = []
             if view.state not in BEFORE:
                 news = self._after(view)
-            elif Rung(view.rung) not in KEEPS_WORK:
+            elif view.rung is not None and Rung(view.rung) not in KEEPS_WORK and view.id not in quiet:
                 news = self._before(view)
             self._due |= {one.key: one for one in news}
         return list(self._due.values())
@@ -70,47 +80,115 @@ class Owners:
         for job in jobs:
             if job.owner and self._board.channel_of(job.owner):
                 by_owner[job.owner].append(job)
-        keys = {f"{TOLD}{view.id}/{owner}": owner for owner in by_owner}
-        known = self._stores.posts.of(self._board.system, keys)
+        said = self._said(view) if by_owner else {}
+        keys = {owner: _round(f"{_of(view)}{owner}", said) for owner in by_owner}
+        unsaid = {owner: key for owner, key in keys.items() if key not in said}
+        if not unsaid:
+            return []
+        plan = _decision(view, self._stores.ledger.lines(view.id))
+        if view.rung == Rung.WAIT and not plan.get("drain"):
+            # It waits for another's repair, or for a check: the work stays.
+            return []
+        asks = view.state is State.WAITING_APPROVAL or bool(plan.get("approval"))
         return [
-            Wanted(key, self._board.channel_of(owner) or "", _told(_leaving(view, owner, by_owner[owner])))
-            for key, owner in keys.items()
-            if key not in known or not known[key].reference
+            Wanted(key, self._board.channel_of(owner) or "", _told(_leaving(view, owner, by_owner[owner], asks=asks)))
+            for owner, key in unsaid.items()
         ]
 
     def _after(self, view: IncidentView) -> list[Wanted]:
-        """To those who were told before, once: the drain's own line says how it ended."""
-        told = self._stores.posts.begun_with(self._board.system, f"{TOLD}{view.id}/")
-        said = {key.removesuffix("/after") for key, post in told.items() if key.endswith("/after") and post.reference}
-        left = [post for key, post in told.items() if not key.endswith("/after") and key not in said]
-        if not left:
+        """To those who were told before, once for each drain that they were told of."""
+        late = {key: one.channel for key, one in self._due.items() if key.startswith(_of(view)) and _begins(key)}
+        said = self._said(view)
+        told = {key: post.channel for key, post in said.items() if _begins(key) and f"{key}{AFTER}" not in said}
+        if not told and not late:
             return []
-        ended = [
+        # That a drain is coming is no news any more where nobody could be told in time; how it ended is.
+        for key in late:
+            del self._due[key]
+        since = max((post.at for key, post in said.items() if not _begins(key)), default=None)
+        drains = [
             line
             for line in self._stores.ledger.lines(view.id)
-            if line.kind == "step" and line.data.get("step") == "evacuate"
+            if line.kind == "step" and line.data.get("step") == "evacuate" and (since is None or line.at > since)
         ]
-        if not ended:
+        if drains:
+            card, told = _left(view, drains[-1].data, drains[-1].at), told | late
+        elif view.state in STAYS:
+            card = _gone(view) if view.end in GONE else _stays(view)
+        else:
             return []
-        return [
-            Wanted(f"{post.key}/after", post.channel, _told(_left(view, ended[-1].data, ended[-1].at))) for post in left
-        ]
+        return [Wanted(f"{key}{AFTER}", channel, _told(card)) for key, channel in told.items()]
+
+    def _said(self, view: IncidentView) -> dict[str, Post]:
+        found = self._stores.posts.begun_with(self._board.system, _of(view))
+        return {key: post for key, post in found.items() if post.reference}
+
+
+def _of(view: IncidentView) -> str:
+    return f"{TOLD}{view.id}/"
+
+
+def _begins(key: str) -> bool:
+    return not key.endswith(AFTER)
+
+
+def _round(key: str, said: Container[str]) -> str:
+    """The key of the next drain to be told of: one whose end was told is over, and a later plan's is another."""
+    n = 1
+    made = key
+    while f"{made}{AFTER}" in said:
+        n += 1
+        made = f"{key}#{n}"
+    return made
+
+
+def _decision(view: IncidentView, lines: Iterable[LedgerLine]) -> dict[str, Any]:
+    """What the ledger keeps of its plan; empty where that isn't written yet."""
+    made = [line.data for line in lines if line.kind == "decision" and line.data.get("hash") == view.plan_hash]
+    return made[-1] if made else {}
 
 
 def _told(card: Card) -> Callable[[], Card]:
     return lambda: card
 
 
-def _leaving(view: IncidentView, owner: str, jobs: list[Job]) -> Card:
+def _leaving(view: IncidentView, owner: str, jobs: list[Job], *, asks: bool) -> Card:
     names = "\n".join(f"{job.name}, {job.gpus} GPUs" for job in jobs)
+    when = "as soon as people have said yes; you are told if they don't" if asks else "when its turn comes"
+    comes = "is to be emptied" if asks else "will be emptied"
     return Card(
-        title=f"{view.node} will be emptied: {len(jobs)} of your jobs",
-        summary=f"{view.cluster}/{view.node} will be emptied for {view.fault} ({view.rung}): {owner}'s jobs leave it",
+        title=f"{view.node} {comes}: {len(jobs)} of your jobs",
+        summary=f"{view.cluster}/{view.node} {comes} for {view.fault} ({view.rung}): {owner}'s jobs leave it",
         fields=(
             Field("Jobs", (names,)),
             Field("Why", (f"{view.fault}: {view.rung}. {view.summary}",)),
+            Field("When", (when,)),
             Field("Since", (At(view.opened_at),)),
             Field("What you can do", ("save a checkpoint now; a job that says it is ready leaves at once",)),
+        ),
+        footnote=(f"medevac incidents {view.id}",),
+    )
+
+
+def _stays(view: IncidentView) -> Card:
+    return Card(
+        title=f"{view.node}: your jobs stay on it after all",
+        summary=f"{view.cluster}/{view.node} is not emptied: {view.summary or view.end or view.state}"[:300],
+        fields=(
+            Field("Why", (view.summary or f"the incident is {view.end or view.state}",)),
+            Field("Your jobs", ("nothing is evicted; before a later plan empties the node, you are told anew",)),
+        ),
+        footnote=(f"medevac incidents {view.id}",),
+    )
+
+
+def _gone(view: IncidentView) -> Card:
+    return Card(
+        title=f"{view.node}: the machine is gone, and your jobs with it",
+        summary=f"{view.cluster}/{view.node}: {view.end} before it was emptied",
+        fields=(
+            Field("How it ended", (f"{view.end} at ", At(view.updated_at))),
+            Field("Your jobs", ("nothing was evicted; their controllers start them elsewhere",)),
         ),
         footnote=(f"medevac incidents {view.id}",),
     )

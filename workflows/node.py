@@ -247,6 +247,7 @@ class NodeWorkflow:
                 passed_over=alternatives,
                 destroys=list(plan.destroys),
                 approval=plan.approval.model_dump(mode="json") if plan.approval else None,
+                drain=plan.drain,
                 would=plan.would,
             )
         run.plan = plan

@@ -14,6 +14,7 @@ from medevac.approvals.approval import ApprovalResult, ApprovalState, ApprovalVi
 from medevac.faults.classes import FaultClass
 from medevac.fleet.node import Node
 from medevac.incident import End, IncidentView, Line, State, StepKey
+from medevac.policy.silences import Holds, Matcher, Silence
 from medevac.telling.asking import APPROVE, DETAILS, REJECT
 from tests.integration.slack.far_slack import FarSlack
 from tests.unit.worker.conftest import view_of
@@ -294,6 +295,152 @@ def test_a_jobs_owner_is_told_before_it_is_evicted_and_when_it_has_left(
     settle(mirror)
     [_, after] = slack.roots("C0TEAM")
     assert "requeued" in after.says()
+
+
+def told_of_owner(mirror: Mirror, chat: SlackChat) -> Node:
+    """A node whose job's owner is told in C0TEAM."""
+    cluster = mirror._facts._registry.cluster("sim-a")
+    node, owner = next((n, w.owner) for n in cluster.nodes() if n.gpus for w in cluster.workloads(n.name) if w.owner)
+    chat.options = chat.options.model_copy(update={"owners": {owner: "C0TEAM"}})
+    chat.tells_owners = True
+    return node
+
+
+def decision(view: IncidentView, n: int = 1, **data: object) -> Line:
+    key = StepKey(incident=view.id, step="plan", n=n)
+    said: dict[str, object] = {"hash": view.plan_hash, "drain": None, "approval": None}
+    return Line(key=key, at=NOW, kind="decision", text="wait", data={**said, **data})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("drain", ["job_end", None])
+def test_an_owner_is_told_of_a_drain_before_a_providers_event_and_of_no_wait_that_keeps_the_work(
+    mirror: Mirror, slack: FarSlack, stores: Stores, chat: SlackChat, drain: str | None
+) -> None:
+    node = told_of_owner(mirror, chat)
+    view = incident(node, rung="wait", plan_hash="h1", state=State.WAITING_LEASE)
+    stores.ledger.upsert_incident(view)
+    settle(mirror)
+    assert not slack.roots("C0TEAM"), "what the plan does isn't written yet"
+    stores.ledger.add_lines([decision(view, drain=drain)])
+    stores.ledger.upsert_incident(view.model_copy(update={"rev": 2}))
+    settle(mirror)
+    assert ["will be emptied" in one.says() for one in slack.roots("C0TEAM")] == ([True] if drain else [])
+
+
+@pytest.mark.parametrize("state", [State.HANDED_OVER, State.OBSERVED])
+def test_an_owner_hears_that_the_job_stays_after_a_no_and_of_the_next_plan_anew(
+    mirror: Mirror, slack: FarSlack, stores: Stores, chat: SlackChat, state: State
+) -> None:
+    node = told_of_owner(mirror, chat)
+    view = incident(node, state=State.WAITING_APPROVAL, plan_hash="h1")
+    stores.ledger.upsert_incident(view)
+    settle(mirror)
+    [asked] = slack.roots("C0TEAM")
+    assert "as soon as people have said yes" in asked.says()
+    assert "will be emptied" not in asked.says(), "nobody has agreed to that yet"
+    # The plan that hands over names no rung.
+    said = "ada said no: the team needs it until Friday"
+    stores.ledger.upsert_incident(view.model_copy(update={"state": state, "rung": None, "summary": said, "rev": 2}))
+    settle(mirror)
+    [_, stays] = slack.roots("C0TEAM")
+    assert "your jobs stay on it after all" in stays.says()
+    assert said in stays.says()
+    stores.ledger.upsert_incident(view.model_copy(update={"state": state, "rung": None, "rev": 3}))
+    settle(mirror)
+    assert len(slack.roots("C0TEAM")) == 2, "once"
+    stores.ledger.upsert_incident(view.model_copy(update={"state": State.WAITING_LEASE, "rev": 4}))
+    settle(mirror)
+    assert "will be emptied" in slack.roots("C0TEAM")[2].says()
+    ended = view.model_copy(update={"state": State.ENDED, "end": End.WITHDRAWN, "rev": 5})
+    stores.ledger.upsert_incident(ended)
+    settle(mirror)
+    assert "stay on it after all" in slack.roots("C0TEAM")[3].says()
+
+
+def test_a_drain_that_is_over_before_slack_is_back_is_told_by_its_end_alone(
+    mirror: Mirror, slack: FarSlack, stores: Stores, chat: SlackChat
+) -> None:
+    node = told_of_owner(mirror, chat)
+    view = incident(node, state=State.WAITING_LEASE)
+    stores.ledger.upsert_incident(view)
+    slack.down = True
+    settle(mirror)
+    result = {"outcome": "done", "reason": "job-7: requeued"}
+    key = StepKey(incident=view.id, step="evacuate")
+    data = {"step": "evacuate", "result": result}
+    stores.ledger.add_lines([Line(key=key, at=NOW, kind="step", text="evacuate: done", data=data)])  # type: ignore[dict-item]
+    stores.ledger.upsert_incident(view.model_copy(update={"state": State.ACTING, "rev": 2}))
+    settle(mirror)
+    slack.down = False
+    settle(mirror, 5)
+    [only] = slack.roots("C0TEAM")
+    assert "your jobs have left it" in only.says()
+
+
+WARM = {"fault": "thermal/gpu-temp", "faults": ("thermal/gpu-temp",), "fault_class": FaultClass.TRANSIENT}
+
+
+def silenced(stores: Stores, node: Node) -> None:
+    matcher = Matcher(node=node.name)
+    at, until = NOW - timedelta(hours=1), NOW + timedelta(hours=1)
+    silence = Silence(id="s-1", by="otto", reason="r", at=at, until=until, matcher=matcher, holds=(Holds.NOTIFY,))
+    stores.silences.add(silence)
+
+
+def later(mirror: Mirror, span: timedelta) -> None:
+    mirror._now = lambda: NOW + span
+
+
+def test_a_silence_keeps_an_incident_out_of_the_channel_until_it_ends(
+    mirror: Mirror, slack: FarSlack, stores: Stores, node: Node
+) -> None:
+    silenced(stores, node)
+    view = incident(node, **WARM, state=State.HANDED_OVER)
+    stores.ledger.upsert_incident(view)
+    stores.ledger.upsert_approval(question(view))
+    stores.ledger.upsert_incident(incident(node, 2, state=State.HANDED_OVER))
+    settle(mirror)
+    assert [one.says() for one in slack.roots("C0FLEET") if "thermal" in one.says()] == []
+    assert len(slack.roots("C0FLEET")) == 1, "what is latched is told all the same"
+    assert len(slack.roots("C0ASKED")) == 1, "and what people must answer"
+    stores.ledger.upsert_incident(view.model_copy(update={"summary": "warmer", "rev": 2}))
+    settle(mirror)
+    assert len(slack.roots("C0FLEET")) == 1
+    stores.silences.end("s-1", "otto", NOW)
+    later(mirror, timedelta(minutes=1))
+    settle(mirror)
+    assert any("warmer" in one.says() for one in slack.roots("C0FLEET")), "it is open still, so it is told now"
+
+
+def test_what_was_told_before_the_silence_goes_on_saying_what_is_true(
+    mirror: Mirror, slack: FarSlack, stores: Stores, node: Node
+) -> None:
+    view = incident(node, **WARM)
+    stores.ledger.upsert_incident(view)
+    settle(mirror)
+    silenced(stores, node)
+    stores.ledger.upsert_incident(view.model_copy(update={"state": State.ENDED, "end": End.WITHDRAWN, "rev": 2}))
+    settle(mirror)
+    [message] = slack.roots("C0FLEET")
+    assert "withdrawn" in message.says()
+
+
+def test_an_owner_is_not_told_of_what_is_silenced_until_that_ends(
+    mirror: Mirror, slack: FarSlack, stores: Stores, chat: SlackChat
+) -> None:
+    node = told_of_owner(mirror, chat)
+    view = incident(node, **WARM, state=State.WATCHING)
+    stores.ledger.upsert_incident(view)
+    settle(mirror)
+    silenced(stores, node)
+    stores.ledger.upsert_incident(view.model_copy(update={"state": State.WAITING_LEASE, "rev": 2}))
+    settle(mirror)
+    assert not slack.roots("C0TEAM")
+    assert "waiting_lease" in slack.roots("C0FLEET")[0].says()
+    stores.silences.end("s-1", "otto", NOW)
+    later(mirror, timedelta(minutes=1))
+    settle(mirror)
+    assert len(slack.roots("C0TEAM")) == 1
 
 
 def test_lines_are_told_in_the_incidents_thread(
