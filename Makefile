@@ -99,7 +99,7 @@ test-providers: setup  ## Every machine provider through the whole contract, and
 	@$(RUN) pytest tests/integration/kubernetes/test_managed.py
 
 .PHONY: test-people
-test-people: setup  ## What people command by: the console in a real browser (Debian: chromium), Slack, 10,000 raced votes (RACES=300)
+test-people: setup  ## What people command by: the console in a real browser (Debian: chromium), Slack, 10,000 raced votes (RACES=300), 5 × 20 stopped drains (in full CYCLES=100 INCIDENTS=200)
 	$(call heading,people)
 	@MEDEVAC_CAMPAIGNS=$(or $(CAMPAIGNS),100) $(RUN) pytest tests/unit/campaigns -s
 	@MEDEVAC_RACES=$(or $(RACES),10000) STOP_CYCLES=$(or $(CYCLES),5) STOP_INCIDENTS=$(or $(INCIDENTS),20) $(RUN) pytest $(PEOPLE)
