@@ -93,8 +93,6 @@ def browser() -> Iterator[Browser]:
 
 Opens = Callable[..., Page]
 
-expect.set_options(timeout=20_000)
-
 
 @pytest.fixture
 def opens(browser: Browser, gateway: str) -> Iterator[Opens]:
