@@ -54,6 +54,8 @@ CODE_LABELS = ("err_code", "xid", "XID", "xid_code")
 HEARTBEATS = frozenset({"watchdog", "deadmansswitch", "deadmanssnitch", "infoinhibitor", "heartbeat"})
 TESTS = frozenset({"testalert", "test", "test alert", "test-alert"})
 _FAULT = re.compile(r"([a-z][a-z0-9-]{1,30})(?:/[A-Za-z0-9][A-Za-z0-9 _.-]{0,119}){0,2}")
+_WRITTEN = re.compile(r"\s*xid[ _:#-]{0,2}([0-9]{1,5})\s*", re.IGNORECASE)
+_PORT = re.compile(r":[0-9]{1,5}")
 _EXPORTER_POD = re.compile(r"[a-z0-9-]{0,40}(?:dcgm|node)-exporter(?:-[a-z0-9]{1,20}){1,3}")
 
 
@@ -174,8 +176,9 @@ def _time(alert: Fields, key: str) -> datetime | None:
 def _subject(labels: Mapping[str, str]) -> tuple[str | None, str | None]:
     """The machine and the label that named it. Raises for a name that can't be one."""
     for label in NODE_LABELS:
-        if labels.get(label):
-            return node_name(labels[label]), label
+        if value := labels.get(label):
+            host = host_of(value)  # some rules put the scraped address there, with its port
+            return node_name(host if host and _PORT.fullmatch(value.removeprefix(host)) else value), label
     pods = {labels.get("pod"), labels.get("exported_pod")}
     for label in HOST_LABELS:
         value = labels.get(label)
@@ -197,7 +200,8 @@ def _code(name: str, labels: Mapping[str, str], annotations: Mapping[str, str]) 
         value = labels.get(label)
         if not value:
             continue
-        number = whole(value)
+        written = _WRITTEN.fullmatch(value[:40])
+        number = whole(written[1] if written else value)
         if number is not None and 0 < number < 10_000:
             return fault_code("xid", number)
         if number is not None and (switch := fault_code("sxid", number)) in rows():

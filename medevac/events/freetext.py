@@ -6,17 +6,19 @@ import re
 
 from medevac.events.event import Severity
 from medevac.events.reading import fault_code, gpu, is_node_name, one_line, pci
+from medevac.faults import nvlink5
 from medevac.faults.catalogue import lookup
 
 MAX_TEXT = 4_000
 """Characters of a sender's prose that are looked at."""
 
 _CODE = re.compile(
-    r"(?<![A-Za-z])(?:nvidia)?(s?xid)s?(?: ?(?:code|error|err)s?)?[ _:=#-]{0,3}"
-    r"(?:\((?:PCI:?)?(?P<pci>[0-9a-f:.]{5,20})[^()]{0,40}\) ?: ?)?(?P<number>[0-9]{1,5})(?![0-9.]|,[0-9])",
+    r"(?<![A-Za-z])(?:nvidia|gpu|dcgm)?(s?xid)s?(?: ?(?:code|error|err|event|number)s?){0,2}"
+    r"(?:[ _:=#-]{0,3}(?:\((?:PCI:?)?(?P<pci>[0-9a-f:.]{5,20})[^()]{0,40}\) ?: ?)?| ?[(\[]#?)"
+    r"(?P<number>[0-9]{1,5})(?:\.(?P<part>[0-9]{1,3}))?(?![0-9]|[.,][0-9])",
     re.IGNORECASE,
 )
-_COUNT = re.compile(r"(?:codes|errors|errs|xids)[ _#-]{0,3}$", re.IGNORECASE)
+_COUNT = re.compile(r"(?:codes|errors|errs|events|numbers|xids)[ _#([-]{0,3}$", re.IGNORECASE)
 _PCI = re.compile(
     r"(?<![0-9a-f:])(?:PCI:)?[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?(?![0-9a-f:])", re.IGNORECASE
 )
@@ -32,7 +34,9 @@ def xid_code(*texts: str | None) -> str | None:
             space, number = m[1].lower(), int(m["number"])
             top = 65_536 if space == "sxid" else 1_000
             counts = _COUNT.search(m[0][: m.start("number") - m.start()])
-            if 0 < number < top and not counts:
+            # `149.37` is NVLink 5's code with its part; of any other it is a number that says something else.
+            alone = not m["part"] or number in nvlink5.CODES
+            if 0 < number < top and not counts and alone:
                 found.add(fault_code(space, number))
     return found.pop() if len(found) == 1 else None
 

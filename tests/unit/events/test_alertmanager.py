@@ -218,3 +218,16 @@ def test_a_port_of_the_fabric_is_an_entity() -> None:
     labels = {"device": "mlx5_0", "port": "1", "gpu": None, "UUID": None, "pci_bus_id": None, "err_code": None}
     assert only(AM, webhook(an_alert(labels=labels)))["entities"] == ["ib:mlx5_0/1"]
     assert "ib:nvidia0" not in only(AM, webhook(an_alert(labels={"device": "nvidia0"})))["entities"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "fault", "subject"),
+    [
+        ({"err_code": "XID 79"}, "xid/79", "worker-3"),
+        ({"err_code": "xid_79"}, "xid/79", "worker-3"),
+        ({"node": "worker-3:9100"}, "xid/79", "worker-3"),
+    ],
+)
+def test_a_label_may_spell_the_code_out_and_hold_a_port(labels: dict[str, str], fault: str, subject: str) -> None:
+    found = only("alertmanager", webhook(an_alert(labels={"err_code": "79", **labels})))
+    assert (found["fault"], found["subject"]) == (fault, subject)
