@@ -50,7 +50,7 @@ class _Burst:
     links: list[int] = field(default_factory=list)
     word: str | None = None
     parts: list[str] = field(default_factory=list)
-    """MIG instances."""
+    """MIG instances, and a GPU that its line names beside the kernel's words."""
     detail: dict[str, Any] = field(default_factory=dict)
     last_s: float | None = None
 
@@ -59,7 +59,7 @@ class _Burst:
         self.last_s = record.seconds if record.seconds is not None else self.last_s
         if fault.link is not None and fault.link not in self.links:
             self.links.append(fault.link)
-        self.parts += fault.entities
+        self.parts += [*fault.entities, *((record.device,) if record.device else ())]
         if fault.word and self.word != "fatal":
             self.word = fault.word
         for key, value in fault.detail.items():
@@ -78,7 +78,8 @@ def parse(payload: Payload) -> Parsed:
     for record in records(read_text(payload.body, "replace")):
         fault = fault_of(record.message)
         if fault is None:
-            unreadable += is_foul(record.message) and record.kernel
+            if is_foul(record.message):
+                unreadable, foreign = unreadable + record.kernel, foreign + (not record.kernel)
             if record.kernel and (uuid := uuid_line(record.message)):
                 named = uuid[0]
                 names[named] = [uuid[1]]

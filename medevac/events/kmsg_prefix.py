@@ -10,7 +10,7 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from medevac.events.parsing import ParseError
-from medevac.events.reading import MAX_PARTS, Fields, clean, epoch, instant, is_node_name, json_value
+from medevac.events.reading import MAX_PARTS, Fields, clean, epoch, gpu_uuid, instant, is_node_name, json_value
 
 MAX_LINE = 4_096
 
@@ -30,6 +30,8 @@ class Record:
     boot_id: str | None = None
     container: bool = False
     """Out of a container's output: whoever wrote it may be showing the kernel's log, or anything else."""
+    device: str | None = None
+    """The GPU that the line names before the kernel's words, as an entity."""
 
     @property
     def seconds(self) -> float | None:
@@ -37,21 +39,39 @@ class Record:
         return self.uptime if self.uptime is not None else self.time.timestamp() if self.time else None
 
 
+_WORD = r"[^\W\d_]{1,6}\.?"
+"""A weekday or month, in any language."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}m")
-_CONTAINER = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,20}(?:Z|[+-][0-9]{2}:[0-9]{2}) std(?:out|err) [FP] ")
-"""What a container runtime puts before a line of a container's output."""
+_CONTAINER = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,20}(?:Z|[+-][0-9]{2}:[0-9]{2}) std(?:out|err) [FP] "
+    r"|\[pod/[^\]\s]{1,300}\] |[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{9}Z (?!\S{1,253} kernel)"
+)
+"""What stands before a line of a container's output: the runtime's own, `kubectl logs --prefix`, `--timestamps`."""
+_WATCHED = re.compile(r"\[gpu-health\] \[[A-Z]{2,10}\] (?P<uuid>GPU-[0-9a-fA-F-]{8,40}): [A-Za-z0-9_ -]{1,40}: ")
+"""A host's own watcher that repeats the kernel's line in the output of each container that has the GPU."""
 _JSON = re.compile(r"\s{0,100}(?:\{|\[\s{0,100}\{)")
 _EXPORT = re.compile(r"\s{0,100}(?:__CURSOR|__REALTIME_TIMESTAMP)=")
 _RAW = re.compile(r"([0-9]{1,5}),([0-9]{1,20}),([0-9]{1,20}),[^;]{1,40};")
 _PRIORITY = re.compile(r"<([0-9]{1,3})>(?:1 )?")
 _DECODED = re.compile(r"(kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local[0-7]) *: *[a-z]+ *: ?")
-_UPTIME = re.compile(r"\[ {0,12}([0-9]{1,12}\.[0-9]{1,9})\] ?")
-_PLACEHOLDER = re.compile(r"\[(?:\.{3}|…| {0,8}[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8} [0-9]{4})\] ?")
+_UPTIME = re.compile(r"\[ {0,12}([0-9]{1,12}\.[0-9]{1,9})(?: <[ 0-9.]{1,24}>)?\] ?")
+_PLACEHOLDER = re.compile(
+    rf"\[(?:\.{{3}}|…|(?: {{0,8}}{_WORD} {{1,2}}){{2}}[0-9]{{1,2}} [0-9:]{{8}} [0-9]{{4}}"
+    rf"|{_WORD} ?[0-9]{{1,2}} [0-9]{{2}}:[0-9]{{2}}| {{0,12}}[+-][0-9.]{{1,20}}|<[ 0-9.]{{1,24}}>)\] ?"
+)
+"""Wall clock without a zone, or the distance from the line before."""
 _CALLER = re.compile(r"\[ {0,8}[TC][0-9]{1,10}\] ?")
 _ISO = re.compile(
     r"\[?([0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]{1,9})?(?: ?(?:Z|[+-][0-9]{2}:?[0-9]{2}))?)\]?:? "
 )
-_CLASSIC = re.compile(r"[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})? ")
+_FULL = re.compile(
+    rf"{_WORD} ([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}} [0-9:]{{8}}(?:\.[0-9]{{1,9}})?) (UTC|[A-Z]{{2,5}}|[+-][0-9:]{{2,6}}) "
+)
+_UNIX = re.compile(r"([0-9]{9,10}\.[0-9]{3,9}) (?=\S{1,253} kernel: )")
+_CLASSIC = re.compile(
+    rf"(?:[0-9]{{4}} )?{_WORD} [ 0-9]?[0-9] (?:[0-9]{{4}} )?[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:\.[0-9]{{1,9}})? "
+)
+_REPEATED = re.compile(r"message repeated [0-9]{1,9} times: \[ ?(.*?)\]?$", re.DOTALL)
 _TAGGED = re.compile(r"(?:(\S{0,252}[^\s:]) )?([A-Za-z0-9_./@-]{1,64})(?:\[[0-9]{1,10}\])?: ?")
 _RFC5424 = re.compile(r"(\S{1,253}) (\S{1,48}) \S{1,128} \S{1,32} (?:-|\[[^\]]{0,2000}\]) ?")
 _BOOT = re.compile(r"[0-9a-f]{32}")
@@ -81,6 +101,8 @@ def of_line(line: str) -> Record:
         line = _COLOUR.sub("", line)
     if m := _CONTAINER.match(line):
         return replace(of_line(line[m.end() :]), text=line, container=True)
+    if m := _WATCHED.match(line):
+        return replace(of_line(line[m.end() :]), text=line, container=True, device=gpu_uuid(m["uuid"]))
     rest, kernel = line.strip(), True
     host: str | None = None
     time: datetime | None = None
@@ -95,6 +117,10 @@ def of_line(line: str) -> Record:
         kernel, rest = kernel and m[1] == "kern", rest[m.end() :]
     if m := _ISO.match(rest):
         time, rest = instant(m[1].replace(" +", "+").replace(" -", "-")), rest[m.end() :]
+    elif m := _FULL.match(rest):
+        time, rest = instant(m[1] + m[2]) if m[2] == "UTC" or not m[2].isalpha() else None, rest[m.end() :]
+    elif m := _UNIX.match(rest):
+        time, rest = epoch(m[1]), rest[m.end() :]
     elif m := _CLASSIC.match(rest):
         rest = rest[m.end() :]
     written_by = _RFC5424 if syslog5424 else _TAGGED
@@ -105,6 +131,8 @@ def of_line(line: str) -> Record:
             kernel, rest = False, rest[m.start(2) :]
         else:
             kernel, rest = kernel and m[2] == "kernel", rest[m.end() :]
+            if m := _REPEATED.match(rest):
+                rest = m[1]
     if m := _UPTIME.match(rest):
         uptime, rest = float(m[1]), rest[m.end() :]
     elif m := _PLACEHOLDER.match(rest):
@@ -158,15 +186,31 @@ def _journal(fields: Fields) -> Record:
     transport, name = fields.scalar("_TRANSPORT"), fields.scalar("SYSLOG_IDENTIFIER")
     facility = fields.scalar("SYSLOG_FACILITY")
     kernel = inner.kernel and transport in (None, "kernel") and name in (None, "kernel") and facility in (None, "0")
-    host = fields.scalar("_HOSTNAME") or fields.scalar("hostname") or fields.scalar("host") or inner.host
+    host = fields.scalar("_HOSTNAME") or _host(fields.get("hostname")) or _host(fields.get("host")) or inner.host
     boot = (fields.scalar("_BOOT_ID") or "").replace("-", "").lower()
     return Record(
         message[:MAX_LINE],
         inner.message,
         kernel,
         host if is_node_name(host) else None,
-        epoch(fields.get("__REALTIME_TIMESTAMP")) or inner.time,
+        epoch(fields.get("__REALTIME_TIMESTAMP")) or inner.time or _shipped(fields),
         inner.uptime,
         f"{boot[:8]}-{boot[8:12]}-{boot[12:16]}-{boot[16:20]}-{boot[20:]}" if _BOOT.fullmatch(boot) else None,
-        inner.container or fields.get("stream") in ("stdout", "stderr"),
+        inner.container or fields.get("stream") in ("stdout", "stderr") or "kubernetes" in fields,
+        inner.device,
     )
+
+
+def _host(value: JsonValue) -> str | None:
+    """A name, or a shipper's object that holds one."""
+    if isinstance(value, dict):
+        value = value.get("name") or value.get("hostname")
+    return value if isinstance(value, str) else None
+
+
+def _shipped(fields: Fields) -> datetime | None:
+    """The time that a shipper read off the record."""
+    for key in ("@timestamp", "timestamp", "time"):
+        if when := instant(fields.get(key)) or epoch(fields.get(key)):
+            return when
+    return None

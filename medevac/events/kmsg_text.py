@@ -27,11 +27,12 @@ class Fault:
 
 
 _ADDRESS = r"\((?:PCI:)?([0-9a-fA-F:.]{5,20})((?: [A-Za-z-]{1,8}:[0-9a-fA-F]{1,8}){0,4})\)"
-_XID = re.compile(rf"NVRM: Xid {_ADDRESS}: {{1,4}}([0-9]{{1,5}})(?![0-9A-Za-z.])(.*)", re.DOTALL)
+_XID = re.compile(rf"NVRM: Xid {_ADDRESS}: {{1,4}}([0-9]{{1,5}})(?![0-9A-Za-z]|\.[0-9A-Za-z])(.*)", re.DOTALL)
 _SXID = re.compile(
-    rf"nvidia-nvswitch([0-9]{{1,4}}): SXid {_ADDRESS}: {{1,4}}([0-9]{{5}})(?![0-9A-Za-z.])(.*)", re.DOTALL
+    rf"nvidia-nvswitch([0-9]{{1,4}}): SXid {_ADDRESS}: {{1,4}}([0-9]{{5}})(?![0-9A-Za-z]|\.[0-9A-Za-z])(.*)", re.DOTALL
 )
 _FOUL = re.compile(r"(?:NVRM: |nvidia-nvswitch[0-9]{1,4}: )S?Xid\b")
+_CLAIM = re.compile(r"NVRM: Xid \(|nvidia-nvswitch[0-9]{0,4}: SXid \(")
 _INSTANCE = re.compile(r"(GPU-I|GPU-CI):([0-9a-fA-F]{1,8})")
 _PID = re.compile(r"\s*pid=(?:'[^']{0,64}'|[^,]{0,64}),?")
 _NAME = re.compile(r"\s*name=([^,]{0,128}),?")
@@ -62,8 +63,8 @@ def fault_of(message: str) -> Fault | None:
 
 
 def is_foul(message: str) -> bool:
-    """Says Xid and yet can't be read."""
-    return _FOUL.match(message) is not None
+    """Says Xid and yet can't be read: the message itself, or what stands before it."""
+    return _FOUL.match(message) is not None or _CLAIM.search(message) is not None
 
 
 def _xid(address: str, instances: str, code: int, tail: str) -> Fault | None:

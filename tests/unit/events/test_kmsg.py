@@ -54,6 +54,17 @@ PREFIXES = [
     ("2026-03-01T10:00:00+0200 worker-3 kernel: ", "worker-3", "2026-03-01T08:00:00Z"),
     ("<3>1 2026-03-01T08:00:00Z worker-3 kernel - - - ", "worker-3", "2026-03-01T08:00:00Z"),
     ('<3>1 2026-03-01T08:00:00Z worker-3 kernel - - [meta seq="1"] ', "worker-3", "2026-03-01T08:00:00Z"),
+    ("Sun 2026-03-01 08:00:00 UTC worker-3 kernel: ", "worker-3", "2026-03-01T08:00:00Z"),
+    ("Sun 2026-03-01 09:00:00.250000 CET worker-3 kernel: ", "worker-3", None),
+    ("1772352000.250000 worker-3 kernel: ", "worker-3", "2026-03-01T08:00:00.250000Z"),
+    ("[  411.201010 <    0.000100>] ", None, None),
+    ("[<    0.000100>] ", None, None),
+    ("[  +0.000100] ", None, None),
+    ("[Mar 1 08:00] ", None, None),
+    ("[So Mär  1 08:00:00 2026] ", None, None),
+    ("Mär  1 08:00:00 worker-3 kernel: ", "worker-3", None),
+    ("Mar  1 2026 08:00:00 worker-3 kernel: ", "worker-3", None),
+    ("Mar  1 08:00:00 worker-3 kernel: message repeated 2 times: [ [  411.201010] ", "worker-3", None),
 ]
 
 
@@ -345,3 +356,33 @@ def test_recognition() -> None:
     assert recognises(payload(f"[1.0] {XID}"))
     assert recognises(payload(SXID))
     assert not recognises(payload("Xid 79"))
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[pod/dmesg-x7k2q/tail] ",
+        "2026-03-01T08:00:00.123456789Z ",
+        "2026-03-01T08:00:00.123456789Z [  411.201010] ",
+        f"[gpu-health] [CRITICAL] {UUID}: XID: ",
+    ],
+)
+def test_a_line_out_of_a_containers_output_is_never_acted_on(prefix: str) -> None:
+    (found,) = faults(prefix + XID)
+    assert (found["fault"], found["actionable"]) == ("xid/79", False)
+    assert (f"gpu-uuid:{UUID}" in found["entities"]) is (UUID in prefix)
+
+
+@pytest.mark.parametrize("line", [f"some shipper's own words | {XID}", f"==> {SXID}", f"worker-3: [ 1.5] {XID}"])
+def test_a_line_whose_beginning_nobody_knows_is_told_and_no_fault(line: str) -> None:
+    assert [e["kind"] for e in events(line)] == ["info"]
+
+
+def test_a_number_may_end_a_sentence() -> None:
+    assert one("[ 1.5] NVRM: Xid (PCI:0000:3b:00): 48.")["fault"] == "xid/48"
+
+
+def test_shippers_objects_name_host_and_time() -> None:
+    found = one(json.dumps({"message": XID, "host": {"name": "worker-3"}, "@timestamp": "2026-03-01T08:00:00.250Z"}))
+    assert (found["subject"], found["starts_at"]) == ("worker-3", "2026-03-01T08:00:00.250000Z")
+    assert one(json.dumps({"log": XID, "kubernetes": {"pod_name": "p"}}))["actionable"] is False
