@@ -42,6 +42,9 @@ _KNOWN = (
     _row("Recover IMEX Domain", 5, "escalate", (Covers.LINK,)),
     _row("Bus Reset", 6, "reset_gpu"),
     _row("System Reboot", 7, "reboot"),
+    # What later drivers call the same numbers.
+    _row("PF FLR", 1, "reset_gpu"),
+    _row("OS Reboot", 2, "reboot"),
 )
 
 

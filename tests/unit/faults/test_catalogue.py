@@ -100,6 +100,8 @@ def test_hardware_by_all_tables_is_critical_and_what_they_dispute_is_not() -> No
         ("Node Reboot Required", FaultClass.DEGRADED, "reboot"),
         ("Drain and Reset", FaultClass.DEGRADED, "reset_gpu"),
         ("Drain P2P", FaultClass.DEGRADED, "escalate"),
+        ("PF FLR", FaultClass.DEGRADED, "reset_gpu"),
+        ("OS Reboot", FaultClass.DEGRADED, "reboot"),
         ("None", FaultClass.RECORD, "wait"),
         ("Replace The Moon", FaultClass.RECORD, "wait"),
         (7, FaultClass.RECORD, "wait"),
