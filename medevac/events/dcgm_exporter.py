@@ -35,8 +35,12 @@ from medevac.events.throttling import codes
 
 SOURCE = "dcgm_exporter"
 
-_SAMPLE = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]{0,120})(?:\{(.{0,8000})\})?[ \t]+(\S{1,40})(?:[ \t]+-?[0-9]{1,20})?")
-_LABEL = re.compile(r'\s*([A-Za-z_][A-Za-z0-9_]{0,120})="((?:[^"\\]|\\.){0,2000})"\s*(?:,|$)')
+_SAMPLE = re.compile(
+    r'([A-Za-z_:][A-Za-z0-9_:]{0,120})[ \t]*(?:\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(\S{1,40})'
+    r"(?:[ \t]+-?[0-9.eE+]{1,24})?(?:[ \t]+# \{.{0,2000})?"
+)
+"""Name, labels, value; a time and an exemplar may follow."""
+_LABEL = re.compile(r'\s*([A-Za-z_][A-Za-z0-9_]{0,120})\s*=\s*"((?:[^"\\]|\\.){0,2000})"\s*(?:,\s*|$)')
 _EXPORTER_POD = re.compile(r"(?:[a-z0-9-]*-)?dcgm-exporter-[a-z0-9]{4,10}(?:-[a-z0-9]{5})?")
 """What `Hostname` holds when the exporter wasn't told its node's name."""
 
@@ -104,7 +108,7 @@ def parse(payload: Payload) -> Parsed:
 
 
 def recognises(payload: Payload) -> bool:
-    return re.search(rb"^DCGM_(?:FI|EXP)_[A-Z0-9_]{1,100}[{ ]", payload.body, re.MULTILINE) is not None
+    return re.search(rb"^\xef?\xbb?\xbf?DCGM_(?:FI|EXP)_[A-Z0-9_]{1,100}[{ ]", payload.body, re.MULTILINE) is not None
 
 
 def _labels(text: str) -> Labels:

@@ -29,10 +29,13 @@ EXIT_CODES = {
     18: ("nvidia-smi/version-mismatch", None),
 }
 _PCI = r"(?:GPU)?(?:[0-9]{1,3}: )?\s?((?:[0-9a-f]{4,8}:)[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+_HANDLE = rf"unable to determine the device handle for (?:gpu)?\s?{_PCI}"
 _WORDS = (
-    (re.compile(rf"unable to determine the device handle for (?:gpu)?\s?{_PCI}", re.I), "gpu-lost", Severity.CRITICAL),
+    (re.compile(rf"{_HANDLE}: insufficient external power", re.I), "power/external", None),
+    (re.compile(rf"{_HANDLE}: .{{0,40}}gpu interrupts", re.I), "nvidia-smi/interrupts", None),
+    (re.compile(_HANDLE, re.I), "gpu-lost", Severity.CRITICAL),
     (re.compile(rf"{_PCI}:? (?:is lost|has fallen off)", re.I), "gpu-lost", Severity.CRITICAL),
-    (re.compile(r"gpu is lost", re.I), "gpu-lost", Severity.CRITICAL),
+    (re.compile(r"^\W{0,4}(?:error:? )?gpu is lost", re.I), "gpu-lost", Severity.CRITICAL),
     (re.compile(rf"inforom is corrupted at gpu {_PCI}", re.I), "inforom/corrupt", None),
     (re.compile(r"no devices were found", re.I), "device-count/none", None),
     (re.compile(r"driver/library version mismatch", re.I), "nvidia-smi/version-mismatch", None),
@@ -46,7 +49,7 @@ _LISTED = re.compile(r"GPU [0-9]{1,3}: [^\n]{1,120}\(UUID: GPU-")
 """`nvidia-smi -L`: which GPUs there are, and nothing about their health."""
 _ROW = re.compile(
     r"^\| {1,6}(?P<index>[0-9]{1,3}) [^|\n]{1,80}\| {0,20}(?P<bus>[0-9A-Fa-f:.]{7,16}) [^|\n]{1,20}"
-    r"\| {0,40}(?P<ecc>\S{1,20}) {0,40}\|",
+    r"\| {0,40}(?P<ecc>\S(?:[^|\n]{0,20}\S)?) {0,40}\|",
     re.MULTILINE,
 )
 
@@ -61,8 +64,7 @@ class Gpu:
 
 def parse(payload: Payload) -> Parsed:
     reading = Reading(SOURCE)
-    text = read_text(payload.body)
-    _failure(reading, text, payload.exit_code)
+    text = _failure(reading, read_text(payload.body), payload.exit_code)
     stripped = text.lstrip()
     if stripped.startswith("<"):
         gpus = _from_xml(text)
@@ -103,17 +105,23 @@ def recognises(payload: Payload) -> bool:
     return _is_csv(head) or (b"Remapped Rows" in body and b" : " in body)
 
 
-def _failure(reading: Reading, text: str, exit_code: int | None) -> None:
-    """The words say which GPU, the exit code says what; without either it is no failure."""
+def _failure(reading: Reading, text: str, exit_code: int | None) -> str:
+    """The words say which GPU, the exit code says what; without either it is no failure.
+
+    Returns the rest: such lines stand before, within and after what was asked for, and are part of none of it."""
     meant = EXIT_CODES.get(exit_code or 0)
     found: dict[str | None, tuple[str, Severity | None, str]] = {}
-    for line in text.splitlines()[:2_000] if not text.lstrip().startswith("<") else ():
+    lines = text.splitlines(keepends=True)
+    told: set[int] = set()
+    for number, line in enumerate(lines[:MAX_PARTS]):
+        # A cell of the table, a row of CSV and a field of `-q` each have their GPU beside them.
+        if line.startswith(("|", "<", " ", "\t")):
+            continue
         for pattern, code, severity in _WORDS:
-            if line.startswith("|"):  # a cell of the table, which names its GPU
-                break
             if m := pattern.search(line[:1_000]):
                 device = pci(m[1]) if pattern.groups else None
-                found.setdefault(device, (code, severity, line))
+                found.setdefault(device, (code, severity, line.strip()))
+                told.add(number)
                 break
     if not found and meant is not None:
         found[None] = (*meant, text[:400])
@@ -122,12 +130,13 @@ def _failure(reading: Reading, text: str, exit_code: int | None) -> None:
     if len(found) > 1:
         found = {device: said for device, said in found.items() if device or said[0] != "device-count/none"}
     for device, (code, severity, line) in found.items():
-        if meant is not None:
+        if meant is not None and not (device and meant[0] == "device-count/none"):
             code, severity = meant
         reading.add(
             Kind.FAULT, code, part=line, key=(code, device), severity=severity, entities=entities(device),
             summary=one_line(line) or f"nvidia-smi exit code {exit_code}", detail={"exit_code": exit_code},
         )  # fmt: skip
+    return "".join(line for number, line in enumerate(lines) if number not in told)
 
 
 def _not_run(reading: Reading, text: str, exit_code: int | None) -> None:
@@ -142,7 +151,7 @@ def _not_run(reading: Reading, text: str, exit_code: int | None) -> None:
 def _from_xml(text: str) -> list[Gpu]:
     gpus: list[Gpu] = []
     current = Gpu()
-    found = elements(text)
+    found = elements(text[text.index("<") :])
     if not found or found[-1][0] != ("nvidia_smi_log",):
         raise ParseError("XML is not nvidia-smi's: its root is no nvidia_smi_log")
     for path, attributes, value in found:

@@ -21,8 +21,8 @@ _FLAGS = (
     (re.compile(r"sram_threshold_exceeded$"), "ecc/sram-threshold"),
 )  # fmt: skip
 _UNCORRECTED = re.compile(
-    r"volatile(?:_count)?\.(?:[sd]ram_uncorrectable(?:_parity|_secded|_sec_ded)?|double_bit\.(?:total|device_memory))$"
-    r"|^ecc\.errors\.uncorrected\.volatile\.(?:total|sram|dram)$"
+    r"volatile(?:_count)?\.(?:[sd]ram_uncorrectable(?:_parity|_secded|_sec_ded)?|double_bit\.[a-z0-9_]{1,40})$"
+    r"|^ecc\.errors\.uncorrected\.volatile\.[a-z0-9_.]{1,40}$"
 )
 _THROTTLE = re.compile(
     r"clocks?_(?:throttle|event)_reasons?\.(?:[a-z_]+\.)?(?:clocks_(?:throttle|event)_reason_)?"
@@ -38,6 +38,7 @@ _ACTIONS = {
     "drain p2p": "drain-p2p",
     "drain and reset": "drain-and-reset",
 }
+_SAYS_NOTHING = frozenset(("none", "n/a", "[n/a]", "", "[not supported]", "not supported"))
 _MEASURED = (
     (re.compile(r"^temperature\.gpu(?:_temp|_current_temp)?$"), "gpu_temp"),
     (re.compile(r"^temperature\.memory(?:_temp|_current_temp)?$"), "hbm_temp"),
@@ -70,7 +71,7 @@ def judge(reading: Reading, named: tuple[str, ...], facts: Sequence[tuple[str, s
             mask |= _BITS[m["reason"]]
         elif _MASK.search(path):
             mask |= _number(word)
-        elif path.endswith("gpu_recovery_action") and word not in ("none", "n/a", "[n/a]", ""):
+        elif path.endswith("gpu_recovery_action") and word not in _SAYS_NOTHING and not _LOST.search(word):
             action = _ACTIONS.get(word.removesuffix(" required"), word)
             found.setdefault(fault_code("recovery-action", action), (f"{path}: {value}", Kind.FAULT))
         elif path.startswith("temperature."):

@@ -35,6 +35,19 @@ def test_no_xid(value: str) -> None:
     assert faults("dcgm_exporter", f'DCGM_EXP_XID_ERRORS_COUNT{{{LABELS},xid="79"}} 0\n') == []
 
 
+@pytest.mark.parametrize(
+    "sample",
+    [
+        f"DCGM_FI_DEV_XID_ERRORS{{{LABELS}}} 79 1772352000.250",
+        f'DCGM_FI_DEV_XID_ERRORS{{{LABELS}}} 79 # {{trace="1"}} 1',
+        f"DCGM_FI_DEV_XID_ERRORS {{ {LABELS.replace(',', ' , ')} }} 7.9e1",
+        f'DCGM_FI_DEV_XID_ERRORS{{{LABELS},note="a }} \\" b"}} 79',
+    ],
+)
+def test_whatever_the_text_format_allows(sample: str) -> None:
+    assert [(e.fault, e.subject) for e in faults("dcgm_exporter", sample + "\n")] == [("xid/79", "worker-3")]
+
+
 def test_temperature_is_a_measurement_and_remap_a_fault() -> None:
     text = f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 88 1740816000000\nDCGM_FI_DEV_ROW_REMAP_FAILURE{{{LABELS}}} 1\n"
     measured, failed = parsed("dcgm_exporter", text).events
@@ -189,6 +202,58 @@ TABLE = """Sun Mar  1 08:00:00 2026
 |ERR!   ERR!  ERR!            ERR / ERR!  |       1MiB /  81559MiB |    ERR!      Default |
 +-----------------------------------------+------------------------+----------------------+
 """
+
+
+LOST_ONE = "Unable to determine the device handle for GPU 0000:5E:00.0: GPU is lost.  Reboot the system\n"
+CORRUPT = "WARNING: infoROM is corrupted at gpu 0000:5E:00.0\n"
+WELL = f"index, uuid, temperature.gpu\n0, {UUID}, 40\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [LOST_ONE + WELL, WELL + LOST_ONE, WELL.replace("\n0,", f"\n{LOST_ONE}0,"), WELL.replace("\n", "\r\n") + LOST_ONE],
+)
+def test_a_failure_among_rows_is_about_its_gpu_alone_and_hides_none(text: str) -> None:
+    said = read("nvidia_smi", Payload(text.encode())).events
+    assert [(e.fault, e.entities) for e in said if e.kind is Kind.FAULT] == [("gpu-lost", ("pci:0000:5e:00",))]
+    assert [e.entities for e in said if e.kind is Kind.MEASUREMENT] == [("gpu:0", f"gpu-uuid:{UUID}")]
+
+
+def test_words_around_the_xml_are_read_beside_it() -> None:
+    xml = smi_xml("<remapped_rows><remapped_row_failure>Yes</remapped_row_failure></remapped_rows>")
+    for text in (CORRUPT + xml, xml + "\n" + CORRUPT):
+        assert sorted(e.fault or "" for e in faults("nvidia_smi", text, 14)) == ["inforom/corrupt", "row-remap/failure"]
+
+
+def test_a_lost_gpus_cells_are_said_once_and_of_that_gpu() -> None:
+    rows = f"index, uuid, temperature.gpu\n0, {UUID}, [GPU is lost]\n1, [Unknown Error], [N/A]\n"
+    assert [e.entities for e in faults("nvidia_smi", rows)] == [("gpu:0", f"gpu-uuid:{UUID}"), ("gpu:1",)]
+    text = "====NVSMI LOG====\nGPU 00000000:3B:00.0\n    Temperature\n        GPU Current Temp   : GPU is lost\n"
+    assert [e.entities for e in faults("nvidia_smi", text)] == [("pci:0000:3b:00",)]
+    table = (
+        "| NVIDIA-SMI 570.1     Driver Version: 570.1    CUDA Version: 12.8     |\n"
+        "|   0  NVIDIA H100                    On  | 00000000:1B:00.0 Off |                    0 |\n"
+        "|   1  GPU is lost                    On  | 00000000:3B:00.0 Off |          GPU is lost |\n" + LOST_ONE
+    )
+    assert {e.entities for e in faults("nvidia_smi", table)} == {("gpu:1", "pci:0000:3b:00"), ("pci:0000:5e:00",)}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "fault"),
+    [
+        ("Unable to determine the device handle for GPU 0000:5E:00.0: Not Found", 6, "gpu-lost"),
+        (
+            "Unable to determine the device handle for gpu 0000:5E:00.0: Insufficient External Power",
+            None,
+            "power/external",
+        ),
+        ("index, ecc.errors.uncorrected.volatile.device_memory\n0, 1", None, "ecc/uncorrected"),
+        ("index, ecc.errors.uncorrected.volatile.l2_cache\n0, 1", None, "ecc/uncorrected"),
+        ("index, gpu_recovery_action\n0, [Unknown Error]", None, "gpu-lost"),
+    ],
+)
+def test_each_is_one_finding(words: str, code: int | None, fault: str) -> None:
+    assert [e.fault for e in faults("nvidia_smi", words + "\n", code)] == [fault]
 
 
 def test_the_plain_table() -> None:
