@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from medevac.events import dcgm_diag
+from medevac.events import dcgm_diag, dcgm_health_table
 from medevac.events.dcgm_errors import by_prose
-from medevac.events.envelopes import json_documents
+from medevac.events.envelopes import documents_of, json_within
 from medevac.events.event import Kind, Severity, Statement
 from medevac.events.freetext import severity_of
 from medevac.events.parsing import Parsed, ParseError, Payload
@@ -32,6 +32,8 @@ from medevac.faults.catalogue import lookup
 
 SOURCE = "dcgm"
 MAX_SYSTEMS = 100
+MAX_COUNT = 2**47
+"""From here on a counter is one of DCGM's marks for a value that isn't there."""
 HEALTH = "dcgm-health"
 """Series of what one health report says: a healthy report takes all of it back."""
 
@@ -46,18 +48,28 @@ _POLICIES = (
 )
 
 
+_TELLING = ('"NVLINK Err', '"Health Monitor', *(f'"{key}"' for key in dcgm_diag.TOP_KEYS))
+
+
 def parse(payload: Payload) -> Parsed:
     reading = Reading(SOURCE)
     if not payload.body.strip() and payload.exit_code is not None:
         dcgm_diag.not_run(reading, "", payload.exit_code)
         return reading.parsed()
-    if not looks_like_json(payload) and (b"Diagnostic" in payload.body or b"NVVS" in payload.body):
-        dcgm_diag.table(reading, payload)
+    text = read_text(payload.body, "replace")
+    printed = json_within(text)
+    if not printed.lstrip().startswith(("{", "[")):
+        if dcgm_health_table.is_one(text):
+            _health(reading, dcgm_health_table.body(text))
+        elif "Diagnostic" in text or "NVVS" in text:
+            dcgm_diag.table(reading, payload)
+        elif payload.exit_code not in (None, 0):
+            dcgm_diag.not_run(reading, text[:400], payload.exit_code)
+        else:
+            raise ParseError("neither JSON nor a table of DCGM's")
         return reading.parsed()
-    if not looks_like_json(payload) and payload.exit_code not in (None, 0):
-        dcgm_diag.not_run(reading, read_text(payload.body, "replace")[:400], payload.exit_code)
-        return reading.parsed()
-    for where, document in json_documents(payload.body):
+    read_text(payload.body)  # JSON is strict UTF-8
+    for where, document in documents_of(printed):
         with reading.part(where):
             if isinstance(document, ParseError):
                 raise document
@@ -69,9 +81,12 @@ def parse(payload: Payload) -> Parsed:
 
 
 def recognises(payload: Payload) -> bool:
-    if not looks_like_json(payload):
-        return False
+    text = payload.body[:400_000].decode("utf-8", "replace")
+    if not looks_like_json(payload) and dcgm_health_table.is_one(text):
+        return True
     document = peek_json(payload)
+    if document is None and any(key in text for key in _TELLING):
+        document = peek_json(Payload(json_within(text).encode()))
     if not isinstance(document, dict):
         return False
     header = document.get("header")
@@ -185,7 +200,7 @@ def _nvlink(reading: Reading, body: Fields, header: list[str]) -> None:
             raise ParseError(f"{link} has {len(counters)} counters, more than the {MAX_SYSTEMS} allowed")
         for counter, child in counters.items():
             count = whole(Fields.of(child, counter).get("value"))
-            if count is None or count <= 0:
+            if count is None or not 0 < count < MAX_COUNT:
                 continue
             reading.add(
                 Kind.CHECK, fault_code("nvlink", counter.lower().replace(" ", "-")), part=[link, counter, child],

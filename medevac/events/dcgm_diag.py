@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from medevac.events.dcgm_errors import CONFIG_SEVERITY, SEVERITY, SOFTWARE_CATEGORIES, by_number, by_prose
 from medevac.events.event import Kind, Severity
+from medevac.events.freetext import gpu_in
 from medevac.events.parsing import ParseError, Payload
 from medevac.events.reading import (
     MAX_PARTS,
@@ -124,6 +126,13 @@ def _outcome(
         )  # fmt: skip
 
 
+def _meant(found: tuple[str, ...], words: str) -> tuple[str, ...]:
+    """Of several GPUs that one result is about, the one that its warning names: the others are well."""
+    named = gpu_in(words)
+    several = sum(name.startswith("gpu:") for name in found) > 1
+    return (named,) if named is not None and named in found and several else found
+
+
 def _warnings(result: Fields) -> Iterator[Fields]:
     held = result.get("warnings") or result.get("warning")
     for item in held[:MAX_WARNINGS] if isinstance(held, list) else [held]:
@@ -140,6 +149,7 @@ def add_outcome(
     """One failure or warning of one test on the entities that it names."""
     if number == 0:
         number = None
+    found = _meant(found, words)
     code = by_number(number) if number is not None else by_prose(words)
     setup = category.lower() in DEPLOYMENT or name.lower() in DEPLOYMENT
     soft = kind in SOFTWARE_CATEGORIES or severity == CONFIG_SEVERITY
@@ -160,13 +170,29 @@ def add_outcome(
 
 _CATEGORY = re.compile(r"[|+]-{2,20} {1,4}([A-Za-z][A-Za-z ]{0,40}) {1,4}-{2,}[+|]")
 _RESULT = re.compile(r"(pass|fail|warn|skip|not run)[a-z]{0,3}\b(?: ?[-:] ?(.{0,300}))?", re.IGNORECASE)
+_ENTITY = re.compile(r"([A-Za-z]{2,20}) ?([0-9]{1,4}): (pass|fail|warn|skip|not run)[a-z]{0,3}", re.IGNORECASE)
 _NOTE = re.compile(r"(?:warning|error|info)s?(?:: ?(.{0,40}))?", re.IGNORECASE)
+WIDTH = 45
+"""Characters of a warning in one row; longer ones are cut there, in the middle of a word."""
+
+
+@dataclass
+class _Complaint:
+    """A test that failed or warned, on which GPUs, and each of its warnings with the GPUs that it names."""
+
+    category: str
+    test: str
+    status: str
+    found: tuple[str, ...] = ()
+    notes: list[tuple[tuple[str, ...], list[str]]] = field(default_factory=list)
 
 
 def table(reading: Reading, payload: Payload) -> None:
-    """`| Test | Fail - GPU: 1 |`, 4.x's `| | Fail: GPU1 |`, and `| Warning | text |` rows that go on below."""
+    """`| Test | Fail - GPU: 1 |`, 4.x's `| | GPU1: Fail |` below the test's own row, and `| Warning | text |` rows
+    that go on below."""
     category, test, results, ran = "", "", 0, False
-    pending: list[tuple[str, str, str, tuple[str, ...], list[str]]] = []
+    pending: list[_Complaint] = []
+    open_note: list[str] | None = None
     rows = [line.strip() for line in read_text(payload.body).splitlines() if line.lstrip().startswith(("|", "+"))]
     if len(rows) > MAX_PARTS:
         raise ParseError(f"table has {len(rows)} rows, more than the {MAX_PARTS} allowed")
@@ -174,32 +200,60 @@ def table(reading: Reading, payload: Payload) -> None:
         if m := _CATEGORY.match(row):
             category, test = m[1].strip(), ""
             continue
-        left, bar, right = row.strip("|").partition("|")
+        left, bar, cell = row.strip("|").partition("|")
         if not bar:
             continue
-        left, right = left.strip()[:120], right.strip()[:400]
-        result, note = _RESULT.fullmatch(right), _NOTE.fullmatch(left)
+        left, right = left.strip()[:120], cell.strip()[:400]
+        result, entity, note = _RESULT.fullmatch(right), _ENTITY.fullmatch(right), _NOTE.fullmatch(left)
+        complains = bool(pending) and pending[-1].test == test
         if note and pending:
-            pending[-1][4].append(right)
+            open_note = [cell[1 : WIDTH + 1]]
+            pending[-1].notes.append((_gpus(note[1] or ""), open_note))
+        elif entity and not left and test:
+            open_note, status = None, entity[3].lower()
+            ran |= status in ("pass", "fail", "warn")
+            if status in ("fail", "warn"):
+                found = entities(gpu(entity[2])) if entity[1].upper() == "GPU" else ()
+                if complains and (pending[-1].status == status or not pending[-1].found):
+                    pending[-1].found = entities(*pending[-1].found, *found)
+                else:
+                    pending.append(_Complaint(category, test, status, found))
         elif result and category.lower() != "metadata":
-            test = left or test
+            open_note, test = None, left or test
             status = result[1].lower()
             results += 1
             ran |= status in ("pass", "fail", "warn")
             found = _gpus(result[2] or "")
-            if pending and not left and pending[-1][1] == test and pending[-1][2] == status and not pending[-1][3]:
-                pending[-1] = (*pending[-1][:3], found, pending[-1][4])
+            if complains and not left and pending[-1].status == status and not pending[-1].found:
+                pending[-1].found = found
             elif status in ("fail", "warn"):
-                pending.append((category, test, status, found, []))
-        elif not left and pending and right and pending[-1][4]:
-            pending[-1][4].append(right)
-    for category, test, status, found, words in pending:
-        text = " ".join(words)
-        add_outcome(reading, category, test, status, found or _gpus(text[:60]), text, f"{test} {status} {text}")
+                pending.append(_Complaint(category, test, status, found))
+        elif not left and open_note is not None and right:
+            open_note.append(cell[1 : WIDTH + 1])
+    for complaint in pending:
+        _complain(reading, complaint)
     if not results:
         not_run(reading, _first_words(payload), payload.exit_code)
     elif not pending:
         _unremarkable(reading, payload.exit_code, "table", results, ran)
+
+
+def _complain(reading: Reading, complaint: _Complaint) -> None:
+    """What several warnings say of the same GPUs is said once."""
+    by_gpus: dict[tuple[str, ...], list[str]] = {}
+    for named, lines in complaint.notes:
+        spaced = " ".join(line.strip() for line in lines)
+        text = spaced if by_prose(spaced) else "".join(lines[:-1]) + lines[-1].rstrip()
+        by_gpus.setdefault(named or _meant(complaint.found or _gpus(text[:60]), text), []).append(one_line(text))
+    unsaid = tuple(name for name in complaint.found if not any(name in named for named in by_gpus))
+    if unsaid or not by_gpus:
+        by_gpus[unsaid or complaint.found] = []
+    for found, words in by_gpus.items():
+        text = " ".join(words)
+        add_outcome(
+            reading, complaint.category, complaint.test, complaint.status, found, text,
+            f"{complaint.test} {complaint.status} {text}",
+        )  # fmt: skip
 
 
 def _gpus(text: str) -> tuple[str, ...]:

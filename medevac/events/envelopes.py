@@ -18,7 +18,10 @@ MAX_LAYERS = 6
 
 def json_documents(body: bytes) -> list[tuple[str, JsonValue | ParseError]]:
     """One JSON document, or one on each line. A line that can't be read stands as its error beside the others."""
-    text = read_text(body)
+    return documents_of(read_text(body))
+
+
+def documents_of(text: str) -> list[tuple[str, JsonValue | ParseError]]:
     try:
         return [("body", json_value(text))]
     except ParseError as whole:
@@ -36,6 +39,19 @@ def json_documents(body: bytes) -> list[tuple[str, JsonValue | ParseError]]:
         if all(isinstance(value, ParseError) for _, value in found):
             raise whole
         return found
+
+
+def json_within(text: str) -> str:
+    """The document that a tool printed between lines of its own: from the first line that opens an object to the last
+    that closes one. The text as it is where there is none."""
+    if text.strip()[:1] in ("{", "[") and text.rstrip()[-1:] in ("}", "]"):
+        return text
+    lines = text.split("\n")
+    first = next((i for i, line in enumerate(lines) if line.startswith(("{", "[{", "[ {"))), None)
+    if first is None:
+        return text
+    last = next((i for i in range(len(lines) - 1, first, -1) if lines[i].rstrip().endswith(("}", "]"))), first)
+    return "\n".join(lines[first : last + 1])
 
 
 @dataclass(frozen=True, slots=True)

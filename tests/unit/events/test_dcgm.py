@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -165,3 +166,76 @@ def test_a_policy_without_a_readable_xid_is_refused() -> None:
 )
 def test_recognised(body: Any) -> None:
     assert detect(payload(body)).SOURCE == "dcgm"
+
+
+FAILED = diag({"name": "memory", "results": [{"gpu_ids": "1", "status": "Fail"}]})
+
+
+@pytest.mark.parametrize("text", ["Warning: no data for link 4\n{}", "{}\ndone\n", "Error: half of it\n{}\nbye\n"])
+def test_words_of_the_tool_around_its_json_hide_nothing(text: str) -> None:
+    body = text.format(json.dumps(FAILED, indent=2))
+    assert [(e.fault, e.entities) for e in with_exit(body, 226)] == [("diag/memory/fail", ("gpu:1",))]
+    assert detect(payload(body)).SOURCE == "dcgm"
+
+
+def test_a_warning_names_which_of_several_gpus_it_is_about() -> None:
+    result = {"gpu_ids": "0,1,2", "status": "Fail", "warnings": ["A corrupt InfoROM has been detected in GPU 1."]}
+    (found,) = with_exit(diag({"name": "Inforom", "results": [result]}), None)
+    assert (found.fault, found.entities) == ("dcgm/DCGM_FR_CORRUPT_INFOROM", ("gpu:1",))
+
+
+def test_a_counter_that_is_not_there_is_none() -> None:
+    body = {
+        "header": ["NVLINK Error Counts", "GPU 2"],
+        "body": {"Link 0": {"children": {"Replay Error": {"value": 2**63 - 14}}}},
+    }
+    assert with_exit(body, None) == []
+
+
+def rows(*cells: tuple[str, str]) -> str:
+    return "".join(f"| {left:<25} | {right:<46} |\n" for left, right in [("Diagnostic", "Result"), *cells])
+
+
+def test_the_table_of_4_names_gpus_in_rows_of_their_own() -> None:
+    body = rows(
+        ("memory", "Fail"), ("", "GPU0: Pass"), ("", "GPU1: Fail"),
+        ("pcie", "Pass"), ("", "GPU0: Pass"), ("", "GPU1: Pass"),
+        ("pulse_test", "Fail"), ("Warning", "The test broke off: "), ("", "x"), ("", "GPU0: Pass"),
+    )  # fmt: skip
+    assert [(e.kind.value, e.fault, e.entities) for e in with_exit(body, 226)] == [
+        ("fault", "diag/memory/fail", ("gpu:1",)),
+        ("check", "diag/pulse_test/fail", ()),
+    ]
+
+
+def test_a_warning_that_is_cut_within_a_word_is_read_whole() -> None:
+    text = "GPU 2 had uncorrectable memory errors; its row remapping failed, replace it soon"
+    body = rows(("GPU Memory", "Fail - GPUs: 1, 2"), ("Warning", text[:45]), ("", text[45:]))
+    assert [(e.fault, e.entities) for e in with_exit(body, 226)] == [
+        ("dcgm/DCGM_FR_ROW_REMAP_FAILURE", ("gpu:2",)),
+        ("diag/GPU Memory/fail", ("gpu:1",)),
+    ]
+
+
+def test_the_table_of_a_health_check_says_what_its_json_says() -> None:
+    table = """+---------------------------+----------------------------------------------------------+
+| Health Monitor Report                                                                |
++===========================+==========================================================+
+| Overall Health            | Failure                                                  |
+| GPU                       |                                                          |
+| -> 3                      | Failure                                                  |
+|    -> Errors              |                                                          |
+|       -> Memory system    | Failure                                                  |
+|                           | GPU 3 had uncorrectable memory errors and row remapping  |
+|                           | failed.                                                  |
+|       -> Thermal system   | Warning                                                  |
+|                           | It was hot.                                              |
++---------------------------+----------------------------------------------------------+
+"""
+    assert [(e.fault, e.entities) for e in with_exit(table, None)] == [
+        ("dcgm/DCGM_FR_ROW_REMAP_FAILURE", ("gpu:3",)),
+        ("dcgm-health/Thermal system", ("gpu:3",)),
+    ]
+    assert detect(payload(table)).SOURCE == "dcgm"
+    healthy = "| Health Monitor Report |\n| Overall Health            | Healthy    |\n"
+    assert [e.kind.value for e in with_exit(healthy, None)] == ["recovered"]
