@@ -7,11 +7,23 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
+from medevac.events.alertmanager import CODE_LABELS
 from medevac.events.azure_names import machine_of
 from medevac.events.event import Kind, Statement
 from medevac.events.freetext import alert_code, severity_of
 from medevac.events.parsing import ParseError
-from medevac.events.reading import Fields, Reading, fault_code, instant, is_node_name
+from medevac.events.reading import (
+    Fields,
+    Reading,
+    entities,
+    fault_code,
+    gpu,
+    gpu_uuid,
+    instant,
+    is_node_name,
+    pci,
+    whole,
+)
 from medevac.model import digest
 
 COMMON, ACTIVITY = "azureMonitorCommonAlertSchema", "Microsoft.Insights/activityLogs"
@@ -112,9 +124,10 @@ def _metric(
     condition = essentials.text("monitorCondition")
     if condition not in ("Fired", "Resolved"):
         raise ParseError(f"field monitorCondition is {condition[:40]!r}, expected Fired or Resolved")
-    words = essentials.text("description", "")
-    code = alert_code(rule, words)
     dimensions = _dimensions(context)
+    words = essentials.text("description", "") or _said(context)
+    numbers = {n for key in CODE_LABELS if (n := whole(dimensions.get(key.lower()))) is not None and 0 < n < 1_000}
+    code = fault_code("xid", numbers.pop()) if len(numbers) == 1 else alert_code(rule, words)
     named = next((dimensions[k] for k in _NODE_DIMENSIONS if is_node_name(dimensions.get(k))), None)
     seen = digest(part)
     for target in targets or [""]:
@@ -128,6 +141,9 @@ def _metric(
             actionable=subject is not None,
             severity=severity_of(code),
             statement=Statement.LEVEL,
+            entities=entities(
+                gpu(dimensions.get("gpu")), gpu_uuid(dimensions.get("uuid")), pci(dimensions.get("pci_bus_id"))
+            ),
             starts_at=instant(essentials.get("firedDateTime")),
             ends_at=instant(essentials.get("resolvedDateTime")),
             summary=words or rule,
@@ -135,8 +151,14 @@ def _metric(
         )
 
 
+def _said(context: Fields) -> str:
+    notes = context.texts("annotations")
+    return notes.get("summary", "") or notes.get("description", "")
+
+
 def _dimensions(context: Fields) -> Mapping[str, str]:
-    found: dict[str, str] = {}
+    """A metric's dimensions, or the labels of a rule of managed Prometheus."""
+    found = {k.lower()[:80]: v for k, v in context.texts("labels").items()}
     for item in context.fields("condition", {}).list("allOf", ()):
         for pair in Fields.of(item, "allOf").list("dimensions", ()):
             held: Mapping[str, JsonValue] = Fields.of(pair, "dimensions").value

@@ -1,5 +1,5 @@
-"""Google Cloud: audit log entries and GKE notifications through Pub/Sub (push, wrapped or not; pull), and the
-metadata server's maintenance answers.
+"""Google Cloud: audit log entries, GKE notifications and Cloud Monitoring's incidents through Pub/Sub (push, wrapped or
+not; pull), and the metadata server's maintenance answers.
 
 The log's severity says nothing about the machine; the method name does.
 """
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
+from medevac.events import gcp_monitoring
 from medevac.events.envelopes import pubsub_data
 from medevac.events.event import Kind, Statement
 from medevac.events.freetext import pci_in, severity_of, xid_code
@@ -31,7 +32,7 @@ from medevac.events.reading import (
 )
 
 SOURCE = "gcp"
-CLOUDEVENT_TYPES = ("google.cloud.audit.log.",)
+CLOUDEVENT_TYPES = ("google.cloud.audit.log.", "google.cloud.pubsub.topic.")
 
 FAULTS = frozenset(("hostError",))
 PLANNED = frozenset(("terminateOnHostMaintenance", "preempted"))
@@ -40,6 +41,7 @@ NOTICES = {
     "upcomingMaintenance": "maintenance/upcoming",
     "upcoming_maintenance": "maintenance/upcoming",
     "upcomingInfrastructureMaintenance": "maintenance/infrastructure",
+    "upcomingInfraMaintenance": "maintenance/infrastructure",
 }
 METADATA_WORDS = {
     "NONE": None,
@@ -50,6 +52,8 @@ METADATA_WORDS = {
     "FALSE": None,
 }
 """Plain answers of `instance/maintenance-event` and `instance/preempted`."""
+_MESSAGE = frozenset(("messageId", "message_id", "publishTime", "publish_time"))
+"""Beside `data`: a message of Pub/Sub without what was wrapped around it."""
 _NAME = re.compile(r"projects/[^/]{1,80}/zones/[^/]{1,60}/instances/([^/]{1,253})")
 
 
@@ -71,10 +75,14 @@ def parse(payload: Payload) -> Parsed:
                 _message(reading, Fields.of(item, f"receivedMessages {i}").fields("message"))
     elif isinstance(document, dict) and isinstance(document.get("message"), dict):
         _message(reading, Fields.of(document).fields("message"))
+    elif isinstance(document, dict) and "data" in document and not _MESSAGE.isdisjoint(document):
+        _message(reading, Fields.of(document))
     elif payload.headers.get("type_url", "").startswith("type.googleapis.com/google.container."):
         _gke(reading, payload.headers, payload.headers.get("payload", ""), "")
     else:
-        for i, item in enumerate(document if isinstance(document, list) else [document], 1):
+        held = document.get("entries") if isinstance(document, dict) else document
+        entries = Fields({"entries": held}).list("entries") if isinstance(held, list) else [document]
+        for i, item in enumerate(entries, 1):
             with reading.part(f"entry {i}"):
                 _entry(reading, Fields.of(item))
         if len(reading.refused) == 1 and not reading.events and not isinstance(document, list):
@@ -94,6 +102,8 @@ def recognises(payload: Payload) -> bool:
         or "protoPayload" in document
         or "upcomingMaintenance" in document
         or ("maintenance_status" in document and "window_start_time" in document)
+        or ("receivedMessages" in document)
+        or gcp_monitoring.is_incident(document)
     )
 
 
@@ -134,9 +144,14 @@ def _gke(reading: Reading, attributes: Mapping[str, str], payload: str, words: s
 
 
 def _entry(reading: Reading, fields: Fields) -> None:
-    if "specversion" in fields and "data" in fields:  # Eventarc's envelope around a log entry
+    if "specversion" in fields and "data" in fields:  # Eventarc's envelope around a log entry or a message
         fields = fields.fields("data")
-    if "protoPayload" in fields:
+        if isinstance(fields.get("message"), dict):
+            _message(reading, fields.fields("message"))
+            return
+    if gcp_monitoring.is_incident(fields.value):
+        gcp_monitoring.read(reading, fields)
+    elif "protoPayload" in fields:
         _audit(reading, fields, fields.fields("protoPayload"))
     elif "upcomingMaintenance" in fields or "upcoming_maintenance" in fields or "resourceStatus" in fields:
         held = fields.fields("resourceStatus") if "resourceStatus" in fields else fields
@@ -171,9 +186,7 @@ def _audit(reading: Reading, fields: Fields, proto: Fields) -> None:
     operation = fields.fields("operation", {})
     message = proto.fields("status", {}).text("message", "")
     if name in NOTICES:
-        metadata = proto.fields("metadata", {})
-        inner = metadata.fields(name) if name in metadata else metadata.fields("upcomingMaintenance", {})
-        _window(reading, inner, fields, subject, name, {**detail, "message": message})
+        _window(reading, _noticed(proto, name), fields, subject, name, {**detail, "message": message})
         return
     kind = Kind.FAULT if name in FAULTS else Kind.PLANNED if name in PLANNED else Kind.LIFECYCLE
     reading.add(
@@ -187,6 +200,18 @@ def _audit(reading: Reading, fields: Fields, proto: Fields) -> None:
         summary=f"{subject}: {message or method}",
         detail=detail,
     )
+
+
+def _noticed(proto: Fields, name: str) -> Fields:
+    """The window of a notice, under its own name or bare, in whichever part the log holds it."""
+    for key in ("metadata", "request", "response"):
+        part = proto.fields(key, {})
+        for inner in (name, "upcomingMaintenance"):
+            if inner in part:
+                return part.fields(inner)
+        if "windowStartTime" in part or "maintenanceStatus" in part:
+            return Fields({k: v for k, v in part.value.items() if k != "@type"}, f"protoPayload.{key}")
+    return Fields({}, "protoPayload.metadata")
 
 
 def _window(
@@ -221,9 +246,16 @@ def _window(
     )
 
 
+def _of_container(fields: Fields) -> bool:
+    """Whoever wrote it may be showing the kernel's log, or anything else."""
+    kind = fields.fields("resource", {}).text("type", "")
+    return kind in ("k8s_container", "k8s_pod") or fields.text("logName", "").endswith(("/stdout", "/stderr"))
+
+
 def _line(reading: Reading, fields: Fields) -> None:
     """A log line of a machine: only a kernel's Xid says something."""
-    text = fields.text("textPayload", "") or fields.fields("jsonPayload", {}).text("message", "")
+    held = fields.fields("jsonPayload", {})
+    text = fields.text("textPayload", "") or held.text("message", "") or held.text("MESSAGE", "")
     code = xid_code(text) if "NVRM" in text or "nvidia" in text.lower() else None
     if code is None:
         return
@@ -233,6 +265,7 @@ def _line(reading: Reading, fields: Fields) -> None:
         raise ParseError(f"node name {quote(subject)} is not a valid node name")
     reading.add(
         Kind.FAULT, code, part=fields.value, key=(subject, code, pci_in(text)), id=fields.maybe_text("insertId"),
-        subject=subject, severity=severity_of(code), entities=entities(pci_in(text)),
+        subject=subject, actionable=not _of_container(fields), severity=severity_of(code),
+        entities=entities(pci_in(text)),
         starts_at=instant(fields.get("timestamp")), summary=text, detail=_place(fields),
     )  # fmt: skip

@@ -102,8 +102,8 @@ def _alarm(reading: Reading, fields: Fields) -> None:
         if status not in ("FIRING", "OK"):  # RESET: of its repeats, not of what it watches
             continue
         firing = status == "FIRING"
-        found = [Fields.of(d, "dimensions").maybe_text("resourceId") for d in held.list("dimensions", ())]
-        instances = [i for i in dict.fromkeys(found) if i and _INSTANCE.fullmatch(i)]
+        found = [v for d in held.list("dimensions", ()) for v in Fields.of(d, "dimensions").value.values()]
+        instances = [i for i in dict.fromkeys(f for f in found if isinstance(f, str)) if _INSTANCE.fullmatch(i)]
         for subject in instances or (None,):
             reading.add(
                 Kind.FAULT if firing else Kind.RECOVERED, code, part=[seen, alarm, subject],
@@ -119,7 +119,7 @@ def _event(reading: Reading, fields: Fields) -> None:
     data = fields.fields("data", {})
     more = data.fields("additionalDetails", {})
     subject = more.maybe_text("instanceId") or data.maybe_text("resourceId")
-    base = name.removesuffix(".begin").removesuffix(".end")
+    base = re.sub(r"\.(?:begin|end|scheduled)$", "", name)
     ended = name.endswith(".end")
     if not name.startswith("com.oraclecloud.computeapi.") or subject is None or not _INSTANCE.fullmatch(subject):
         if name.startswith(MAINTENANCE):

@@ -310,3 +310,109 @@ def test_other_compute_events_are_lifecycle_and_confirmation_goes_to_oracle_only
 )
 def test_recognised(source: str, body: Any) -> None:
     assert source == detect(payload(body)).SOURCE
+
+
+# --- what Google and others tell besides ---------------------------------------------------------------------
+
+
+def incident(state: str = "open", version: str = "1.2", **more: Any) -> dict[str, Any]:
+    held = {
+        "incident_id": "0.abc",
+        "state": state,
+        "started_at": 1772352000,
+        "ended_at": None if state == "open" else 1772355600,
+        "policy_name": "GPU Xid 79",
+        "condition_name": "errors",
+        "summary": "too many",
+        "url": "https://console.example.com/i/0.abc",
+        "resource": {"type": "gce_instance", "labels": {"instance_id": "4711", "zone": "z"}},
+        "metric": {"type": "x", "labels": {"instance_name": "worker-3", "gpu": "2"}},
+        **more,
+    }
+    return {"incident": held, "version": version}
+
+
+def test_an_incident_of_cloud_monitoring_opens_and_closes() -> None:
+    fired, over = only("gcp", push(incident())), only("gcp", incident("CLOSED"))
+    assert (fired["kind"], fired["fault"], fired["subject"]) == ("fault", "xid/79", "worker-3")
+    assert (fired["starts_at"], fired["entities"]) == ("2026-03-01T08:00:00Z", ["gpu:2"])
+    assert (over["kind"], over["ends_at"], over["dedupe_key"]) == (
+        "recovered", "2026-03-01T09:00:00Z", fired["dedupe_key"],
+    )  # fmt: skip
+    assert detect(payload(incident())).SOURCE == "gcp"
+
+
+def test_an_incident_without_a_named_machine_has_its_id_and_a_test_none() -> None:
+    bare = incident(metric={"labels": {"xid": "48"}}, policy_name="p", metadata={"system_labels": None})
+    assert (only("gcp", bare)["subject"], only("gcp", bare)["fault"]) == ("4711", "xid/48")
+    named = incident(metric=None, metadata={"system_labels": {"name": "worker-4"}})
+    assert only("gcp", named)["subject"] == "worker-4"
+    test = only("gcp", incident("OPEN", "test"))
+    assert (test["kind"], test["subject"], test["actionable"]) == ("test", None, False)
+    assert only("gcp", incident("acknowledged"))["actionable"] is False
+    with pytest.raises(ParseError, match="state of the incident"):
+        parsed("gcp", incident("melted"))
+
+
+@pytest.mark.parametrize("part", ["metadata", "request", "response"])
+@pytest.mark.parametrize("bare", [True, False])
+def test_a_notices_window_is_found_wherever_the_log_holds_it(part: str, bare: bool) -> None:
+    window = {"type": "SCHEDULED", "windowStartTime": "2026-03-08T08:00:00+01:00", "maintenanceStatus": "PENDING"}
+    for method in ("compute.instances.upcomingMaintenance", "compute.instances.upcomingInfraMaintenance"):
+        said = entry(method)
+        said["protoPayload"][part] = window if bare else {"upcomingMaintenance": window}
+        found = only("gcp", said)
+        assert (found["kind"], found["not_before"]) == ("planned", "2026-03-08T07:00:00Z")
+
+
+def test_a_kernels_line_by_the_log_and_by_a_container() -> None:
+    line = {
+        "logName": "projects/p/logs/kern",
+        "insertId": "i",
+        "resource": {"type": "k8s_node", "labels": {"node_name": "w3"}},
+    }
+    said = only("gcp", {**line, "jsonPayload": {"MESSAGE": "NVRM: Xid (PCI:0000:3b:00): 79, x"}})
+    assert (said["fault"], said["subject"], said["actionable"]) == ("xid/79", "w3", True)
+    shown = {**line, "textPayload": "NVRM: Xid (PCI:0000:3b:00): 79, x", "logName": "projects/p/logs/stdout"}
+    assert only("gcp", shown)["actionable"] is False
+
+
+def test_googles_other_carriers() -> None:
+    log = entry("compute.instances.hostError")
+    want = only("gcp", log)
+    for carrier in ({"entries": [log]}, {**push(log)["message"], "publishTime": "2026-03-01T08:00:00Z"}):
+        assert only("gcp", carrier) == want
+    kind = {
+        "specversion": "1.0",
+        "id": "1",
+        "source": "//pubsub",
+        "type": "google.cloud.pubsub.topic.v1.messagePublished",
+    }
+    assert only("cloudevents", {**kind, "data": push(log)}) == want
+
+
+def test_a_rule_of_azures_prometheus_says_what_its_labels_say() -> None:
+    labels = {"alertname": "GpuXid", "node": "aks-3", "gpu": "3", "xid": "79"}
+    found = only(
+        "azure", common("Prometheus", {"labels": labels, "annotations": {"summary": "s"}}, alertTargetIDs=["/x"])
+    )
+    assert (found["fault"], found["subject"], found["entities"]) == ("xid/79", "aks-3", ["gpu:3"])
+
+
+def test_no_scheduled_events_may_be_null() -> None:
+    assert forms("azure", {"DocumentIncarnation": 3, "Events": None}) == []
+
+
+def test_an_oracle_instance_is_known_by_any_dimension_and_a_schedule_ends_with_its_maintenance() -> None:
+    meta = {
+        "id": "a",
+        "status": "FIRING",
+        "severity": "INFO",
+        "dimensions": [{"resourceDisplayName": "w3", "instanceId": OCID}],
+    }
+    alarm = {"title": "GPU", "dedupeKey": "d", "timestampEpochMillis": 1772352000000, "alarmMetaData": [meta]}
+    assert only("oci", alarm)["subject"] == OCID
+    kinds = ("instancemaintenance.scheduled", "instancemaintenance.end")
+    planned, over = (only("oci", oci(kind)) for kind in kinds)
+    assert (planned["kind"], over["kind"]) == ("planned", "recovered")
+    assert planned["dedupe_key"] == over["dedupe_key"]
