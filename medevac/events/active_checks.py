@@ -6,6 +6,7 @@ nothing about the machine. Bandwidths are facts: limits are the policy's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from medevac.events import dcgm_diag
@@ -16,6 +17,9 @@ from medevac.events.reading import Reading, read_text
 
 SOURCE = "active_checks"
 TIMED_OUT = frozenset((124, 137))
+
+_TAG = re.compile(r"^(?:\[[0-9]{1,6},[0-9]{1,6}\](?:<std(?:out|err|diag)>)?: ?| {0,6}[0-9]{1,6}: )", re.MULTILINE)
+"""Which rank wrote the line: `mpirun --tag-output`, `srun --label`."""
 
 Tool = Callable[[Reading, str, int | None], None]
 _TOOLS: Sequence[tuple[Sequence[str], Tool]] = (
@@ -39,7 +43,7 @@ _TOOLS: Sequence[tuple[Sequence[str], Tool]] = (
 
 def parse(payload: Payload) -> Parsed:
     reading = Reading(SOURCE)
-    text = read_text(payload.body)
+    text = _TAG.sub("", read_text(payload.body))
     if not text.strip():
         late = payload.exit_code in TIMED_OUT
         reading.add(
@@ -66,7 +70,7 @@ def parse(payload: Payload) -> Parsed:
 
 
 def recognises(payload: Payload) -> bool:
-    text = payload.body[:200_000].decode("utf-8", "replace")
+    text = _TAG.sub("", payload.body[:200_000].decode("utf-8", "replace"))
     if text.lstrip()[:1] in ("{", "["):
         return False
     return (

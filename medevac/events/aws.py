@@ -64,6 +64,7 @@ def recognises(payload: Payload) -> bool:
     return (
         "InstanceStatuses" in document
         or document.get("Service") == "AWS Auto Scaling"
+        or {"LifecycleTransition", "EC2InstanceId"} <= document.keys()
         or {"AlarmName", "NewStateValue"} <= document.keys()
         or ("TopicArn" in document and "Type" in document)
         or set(document) in ({"action", "time"}, {"noticeTime"})
@@ -85,7 +86,7 @@ def _read(reading: Reading, document: JsonValue) -> None:
         for i, item in enumerate(fields.list("InstanceStatuses"), 1):
             with reading.part(f"InstanceStatuses {i}"):
                 aws_ec2.instance_status(reading, Fields.of(item, f"InstanceStatuses {i}"))
-    elif fields.get("Service") == "AWS Auto Scaling":
+    elif fields.get("Service") == "AWS Auto Scaling" or {"LifecycleTransition", "EC2InstanceId"} <= fields.value.keys():
         aws_ec2.auto_scaling(reading, fields, fields)
     elif "AlarmName" in fields and "NewStateValue" in fields:
         aws_cloudwatch.from_sns(reading, fields)

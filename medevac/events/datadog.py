@@ -34,7 +34,7 @@ _PREFIX = re.compile(r"\s*\[[^\]]{0,200}\]\s*")
 FIRING = frozenset(("triggered", "re-triggered", "renotify", "warn", "re-warn", "alert", "re-notified"))
 OVER = frozenset(("recovered", "resolved", "ok"))
 BLIND = frozenset(("no data", "re-no data"))
-_DEFAULT = re.compile(r"\[(?P<transition>[A-Za-z -]{2,20}?)(?: on \{(?P<scope>[^}]{0,400})\})?\] ")
+_DEFAULT = re.compile(r"(?:\[P[1-5]\] )?\[(?P<transition>[A-Za-z -]{2,20}?)(?: on \{(?P<scope>[^}]{0,400})\})?\] ")
 """Datadog's own body has no field for the transition nor the scope: its title begins with both."""
 NEEDED = ("alert_transition", "monitor_id", "scopes", "tags", "title")
 

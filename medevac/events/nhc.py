@@ -58,7 +58,7 @@ def recognises(payload: Payload) -> bool:
     return (
         re.search(
             rb"(?:nhc|NHC|nhc\[[0-9]+\])\s*:\s+(?:Health check failed:|check_)|\| ERROR: No results reported"
-            rb"|terminating NHC|Node Health Check",
+            rb"|terminating NHC|terminate hung NHC|Node Health Check",
             head,
         )
         is not None
@@ -73,7 +73,7 @@ def _line(reading: Reading, line: str) -> bool:
     if told := _REASON.match(line) or _FAILED.match(line):
         _failure(reading, subject, told["check"].lower(), told["words"].strip(), line)
         return True
-    if "watchdog timer" in line and "terminating NHC" in line:
+    if "watchdog timer" in line.lower() and ("terminating NHC" in line or "terminate hung NHC" in line):
         _not_run(reading, subject, "nhc/timeout", line)
         return True
     if _PASSED.search(line):

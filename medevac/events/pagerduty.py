@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from medevac.events.event import EvidenceRef, Kind, Statement
 from medevac.events.freetext import severity_of
-from medevac.events.paging import code_of, gpu_of, machine_in_key, machine_in_title, machine_of, marker_of
+from medevac.events.paging import (
+    MONITORS,
+    code_of,
+    firing_labels,
+    gpu_of,
+    machine_in_key,
+    machine_in_title,
+    machine_of,
+    marker_of,
+)
 from medevac.events.parsing import Parsed, ParseError, Payload
 from medevac.events.reading import (
     Fields,
@@ -45,6 +54,10 @@ def parse(payload: Payload) -> Parsed:
         _event(reading, fields)
     elif "routing_key" in fields and "payload" in fields:
         pass  # a change event: a deploy, not a fault
+    elif "messages" in fields:
+        raise ParseError("a V1 or V2 webhook (field messages), which names no signer; make a V3 webhook subscription")
+    elif "service_key" in fields and "event_type" in fields:
+        raise ParseError("an Events V1 body (field service_key); send Events V2, with routing_key and event_action")
     else:
         raise ParseError("neither a V3 webhook (field event) nor an Events V2 body (field event_action)")
     return reading.parsed()
@@ -56,7 +69,12 @@ def recognises(payload: Payload) -> bool:
     document = peek_json(payload)
     if not isinstance(document, dict):
         return False
-    event = document.get("event")
+    event, messages = document.get("event"), document.get("messages")
+    if isinstance(messages, list) and messages and isinstance(messages[0], dict):  # to be refused with advice
+        old = messages[0]
+        return str(old.get("event") or old.get("type")).startswith("incident.")
+    if {"service_key", "event_type"} <= document.keys():
+        return True
     return ("event_action" in document and "routing_key" in document) or (
         isinstance(event, dict) and "event_type" in event and "occurred_at" in event
     )
@@ -125,8 +143,9 @@ def _event(reading: Reading, fields: Fields) -> None:
         key=("event", key),
         id=join_key("event", key, action, str(body.get("timestamp") or "")) if "timestamp" in body else None,
         subject=(
-            subject := machine_of({}, body.get("source"))
+            subject := machine_of({}, *(s for s in [body.get("source")] if str(s).lower() not in MONITORS))
             or machine_of(details)
+            or machine_of(firing_labels(details.get("firing")))
             or machine_in_title(title)
             or machine_in_key(key)
         ),

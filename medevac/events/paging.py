@@ -9,6 +9,9 @@ from medevac.events.freetext import node_after_on, xid_code
 from medevac.events.reading import fault_code, gpu, host_of, is_node_name, one_line, whole
 
 NODE_KEYS = ("node", "nodename", "node_name", "host", "hostname", "instance_id", "instance-id", "kube_node", "machine")
+MONITORS = frozenset(("alertmanager", "prometheus", "grafana", "datadog", "cloudwatch", "nagios", "zabbix"))
+"""What a page's `source` names where the monitor that sent it puts itself there."""
+_LABEL = re.compile(r"^[ \t]*-[ \t]*([A-Za-z_][A-Za-z0-9_]{0,80}) = (.{1,300})$", re.MULTILINE)
 _OWN = re.compile(r"\bmedevac[/:]", re.IGNORECASE)
 """In a deduplication key, alias or text: a page that medevac itself sent."""
 
@@ -66,3 +69,11 @@ def tags_of(text: str) -> dict[str, str]:
         if colon and found.setdefault(key, value) != value:
             twice.add(key)
     return {k: v for k, v in found.items() if k not in twice and (k not in NODE_KEYS or is_node_name(v))}
+
+
+def firing_labels(text: object) -> dict[str, str]:
+    """Of the list ` - node = gpu-7` that Alertmanager writes into a page; none of which it names two values."""
+    found: dict[str, set[str]] = {}
+    for key, value in _LABEL.findall(text[:20_000]) if isinstance(text, str) else ():
+        found.setdefault(key, set()).add(value.strip())
+    return {key: values.pop() for key, values in found.items() if len(values) == 1}

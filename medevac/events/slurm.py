@@ -33,9 +33,15 @@ MAX_LINES = 50_000
 MAX_REASON = 1_000
 
 _SINFO = re.compile(
-    r" (?P<user>\S{1,64}) (?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d|Unknown) (?P<nodes>[A-Za-z0-9]\S{0,4000})$"
+    r" (?P<user>\S{1,64}) (?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d|Unknown)"
+    r"(?: (?P<state>[a-z_]{2,20}[*~#!%$@^+-]?))? (?P<nodes>[A-Za-z0-9]\S{0,4000})$"
 )
-"""The end of a line of `sinfo -R`; the reason before it may hold anything."""
+"""The end of a line of `sinfo -R`, with the state where it was asked for `-l`; the reason before may hold anything."""
+_HEADER = re.compile(r"\s*REASON[ |]+USER[ |]+TIMESTAMP\b")
+_DATE = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9]?[0-9] [0-9:]{8} [0-9]{4}")
+"""What `sinfo -l` prints above its header."""
+_FUNCTION = re.compile(r"[a-z_]{3,60}: ")
+"""Which of slurmctld's functions speaks."""
 _LOG_PREFIX = re.compile(
     r"(?:\[(?P<time>[0-9T:.+Z -]{19,40})\]\s*)?(?:(?:\S+\s+){0,6}slurmctld(?:\[\d+\])?:\s*)?"
     r"(?:(?:error|info|debug\d?|verbose|fatal):\s*)*"
@@ -67,17 +73,22 @@ def recognises(payload: Payload) -> bool:
         first = nodes[0] if isinstance(nodes, list) and nodes else None
         return isinstance(first, dict) and ("state" in first or "node" in first) and "metadata" not in first
     text = payload.body[:20_000].decode("utf-8", "replace")
-    if re.match(r"\s*REASON\s+USER\s+TIMESTAMP\s+NODELIST|\s*NodeName=", text) or "slurmctld" in text:
+    if re.match(rf"(?:{_DATE.pattern}\s+)?{_HEADER.pattern}|\s*NodeName=", text) or "slurmctld" in text:
         return True
     lines = [line for line in text.splitlines() if line.strip()][:5]
-    said = [any(p.fullmatch(_unprefixed(line)[0]) for p, _, _ in LOG_LINES) for line in lines]
+    said = [any(_matches(p, _unprefixed(line)[0]) for p, _, _ in LOG_LINES) for line in lines]
     if any(said) and all(_unprefixed(line)[1] for line in lines):  # its log, among whose lines some say something
         return True
     return bool(lines) and all(told or _SINFO.search(_spaced(line)) for told, line in zip(said, lines, strict=True))
 
 
 def _spaced(line: str) -> str:
-    return " ".join(line.split())
+    return " ".join(line.replace("|", " ").split() if line.count("|") in (3, 4) else line.split())
+
+
+def _matches(pattern: re.Pattern[str], message: str) -> re.Match[str] | None:
+    m = _FUNCTION.match(message)
+    return pattern.fullmatch(message) or (pattern.fullmatch(message, m.end()) if m else None)
 
 
 def _unprefixed(line: str) -> tuple[str, str | None]:
@@ -114,20 +125,25 @@ def _text(reading: Reading, text: str) -> None:
     if "NodeName=" in text:
         _scontrol(reading, text)
         return
-    known = 0
+    known, table = 0, False
     lines = text.splitlines()
     if len(lines) > MAX_LINES:
         raise ParseError(f"body has {len(lines)} lines, more than the {MAX_LINES} allowed")
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        if re.match(r"\s*REASON\s+USER\s+TIMESTAMP", line):
-            known += 1
+        if _HEADER.match(line):
+            known, table = known + 1, True
+            continue
+        if _DATE.fullmatch(line.strip()):
             continue
         with reading.part(f"line {number}"):
             if len(line) > 8_000:
                 raise ParseError("is longer than 8000 characters")
-            known += _line(reading, line)
+            said = _line(reading, line)
+            if table and not said:
+                raise ParseError("is no row of `sinfo -R`: reason, user, time, nodes")
+            known += said
         if len(reading.refused) > MAX_REFUSED:
             raise ParseError(f"more than {MAX_REFUSED} lines can't be read; is this Slurm's?")
     if not known and not reading.refused and (m := _ARGV.fullmatch(text.strip()[:MAX_REASON])):
@@ -139,7 +155,7 @@ def _text(reading: Reading, text: str) -> None:
 def _line(reading: Reading, line: str) -> bool:
     message, time = _unprefixed(line)
     for pattern, code, kind in LOG_LINES:
-        if m := pattern.fullmatch(message):
+        if m := _matches(pattern, message):
             named = m.groupdict()
             reason = named.get("reason") or ""
             found, said = reason_code(reason, None) if code is None else (code, kind)

@@ -175,3 +175,12 @@ def test_unknown_output_is_refused_unless_the_exit_code_says_it_failed() -> None
 )
 def test_recognised(source: str, body: Any) -> None:
     assert source == detect(payload(body)).SOURCE
+
+
+@pytest.mark.parametrize("tag", ["[1,0]<stdout>:", "[1,12]: ", "  0: "])
+def test_the_ranks_tag_before_a_line_is_no_matter(tag: str) -> None:
+    text = "".join(tag + line for line in nccl().splitlines(keepends=True))
+    assert [(e.fault, e.subject) for e in run("active_checks", text, 0)] == [
+        (e.fault, e.subject) for e in run("active_checks", nccl(), 0)
+    ]
+    assert detect(payload(text)).SOURCE == "active_checks"

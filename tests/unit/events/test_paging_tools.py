@@ -250,3 +250,40 @@ def test_a_bad_alert_is_refused_alone_and_another_version_whole() -> None:
 )
 def test_recognised(source: str, body: Any) -> None:
     assert source == detect(payload(body)).SOURCE
+
+
+def test_what_pagerduty_no_longer_sends_is_refused_with_advice() -> None:
+    old = {"messages": [{"event": "incident.trigger", "incident": {}}]}
+    with pytest.raises(ParseError, match="V3 webhook subscription"):
+        parsed("pagerduty", old)
+    first = {"service_key": "k", "event_type": "trigger", "description": "Xid 79"}
+    with pytest.raises(ParseError, match="routing_key"):
+        parsed("pagerduty", first)
+    assert detect(payload(old)).SOURCE == detect(payload(first)).SOURCE == "pagerduty"
+
+
+def test_the_monitor_that_pages_is_no_machine() -> None:
+    def page(firing: str) -> dict[str, Any]:
+        held = {
+            "summary": "GpuXid",
+            "source": "Alertmanager",
+            "severity": "error",
+            "custom_details": {"firing": firing},
+        }
+        return {"routing_key": "r", "event_action": "trigger", "dedup_key": "k1", "payload": held}
+
+    labels = "Labels:\n - alertname = GpuXid\n - node = worker-3\nSource: x\n"
+    assert only("pagerduty", page(labels))["subject"] == "worker-3"
+    assert only("pagerduty", page(labels + labels.replace("worker-3", "worker-4")))["subject"] is None
+
+
+def test_a_priority_stands_before_datadogs_title() -> None:
+    body = {
+        "id": "5",
+        "event_type": "query_alert_monitor",
+        "title": "[P2] [Triggered on {host:worker-3}] Xid 79",
+        "body": "",
+    }
+    found = only("datadog", body)
+    assert (found["kind"], found["fault"], found["subject"]) == ("fault", "xid/79", "worker-3")
+    assert detect(payload(body)).SOURCE == "datadog"

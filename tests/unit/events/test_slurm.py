@@ -186,3 +186,35 @@ def test_many_bombs_are_refused_together() -> None:
 @pytest.mark.parametrize("body", [SINFO, "error: Nodes w1 not responding\n", node(["IDLE"]), "NodeName=w State=IDLE\n"])
 def test_recognised(body: Any) -> None:
     assert detect(payload(body)).SOURCE == "slurm"
+
+
+LISTED = """Sun Mar  1 08:00:00 2026
+REASON               USER         TIMESTAMP           STATE  NODELIST
+Kill task failed     root(0)      2026-03-01T08:00:00 drain* w[1-2]
+"""
+PIPED = "REASON|USER|TIMESTAMP|NODELIST\nxid 79 on gpu4|root|2026-03-01T08:00:00|w1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault", "nodes"), [(LISTED, "slurm/kill-task-failed", ["w1", "w2"]), (PIPED, "xid/79", ["w1"])]
+)
+def test_other_columns_of_sinfo(text: str, fault: str, nodes: list[str]) -> None:
+    said = forms("slurm", text)
+    assert [(e["fault"], e["subject"]) for e in said] == [(fault, n) for n in nodes]
+    assert detect(payload(text)).SOURCE == "slurm"
+
+
+def test_a_row_that_is_none_is_named() -> None:
+    found = parsed("slurm", LISTED + "half of a row\n")
+    assert [str(r) for r in found.refused] == ["line 4: is no row of `sinfo -R`: reason, user, time, nodes"]
+    assert len(found.events) == 2
+
+
+def test_the_daemons_function_stands_before_its_words() -> None:
+    line = "validate_node_specs: Node w1 unexpectedly rebooted boot_time=1772352000 last response=1772351000\n"
+    (said,) = forms("slurm", f"[2026-03-01T08:00:00.123+00:00] {line}")
+    assert (said["fault"], said["subject"], said["starts_at"]) == (
+        "slurm/unexpected-reboot",
+        "w1",
+        "2026-03-01T08:00:00Z",
+    )
