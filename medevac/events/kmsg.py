@@ -16,7 +16,7 @@ from medevac.events.event import Kind, Severity, Statement
 from medevac.events.freetext import severity_of
 from medevac.events.kmsg_prefix import Record, records
 from medevac.events.kmsg_text import Fault, fault_of, is_foul, serial_line, uuid_line
-from medevac.events.parsing import Parsed, Payload
+from medevac.events.parsing import Parsed, ParseError, Payload
 from medevac.events.reading import (
     Reading,
     entities,
@@ -31,6 +31,7 @@ from medevac.events.transport import BOOT_HEADER, CLUSTER_HEADER, NODE_HEADER, h
 SOURCE = "kmsg"
 BURST_S = 180.0
 """Silence after which the same fault on the same device is said anew."""
+MAX_REFUSED = 100
 MAX_FAULTS = 2_000
 """Different faults in one payload; more is a flood, and is counted as held back."""
 
@@ -74,8 +75,13 @@ def parse(payload: Payload) -> Parsed:
     named = ""
     open_bursts: dict[tuple[object, ...], _Burst] = {}
     bursts: list[_Burst] = []
-    unreadable, foreign = 0, 0
+    unreadable, foreign, read = 0, 0, 0
+    refused: list[ParseError] = []
     for record in records(read_text(payload.body, "replace")):
+        if isinstance(record, ParseError):
+            refused.append(record)
+            continue
+        read += 1
         fault = fault_of(record.message)
         if fault is None:
             if is_foul(record.message):
@@ -105,6 +111,11 @@ def parse(payload: Payload) -> Parsed:
         burst.take(fault, record)
         open_bursts[key] = burst
         bursts.append(burst)
+    if refused and not read:
+        raise refused[0]
+    for error in refused[:MAX_REFUSED]:
+        where, _, why = str(error).partition(": ")
+        reading.refuse(where, why or "can't be read")
     for burst in bursts:
         _add(reading, burst, payload, names.get(burst.fault.pci, []))
     if unreadable:

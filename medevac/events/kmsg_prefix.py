@@ -10,7 +10,18 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from medevac.events.parsing import ParseError
-from medevac.events.reading import MAX_PARTS, Fields, clean, epoch, gpu_uuid, instant, is_node_name, json_value
+from medevac.events.reading import (
+    MAX_PARTS,
+    Fields,
+    clean,
+    epoch,
+    gpu_uuid,
+    instant,
+    is_node_name,
+    json_value,
+    real,
+    whole,
+)
 
 MAX_LINE = 4_096
 
@@ -50,11 +61,16 @@ _CONTAINER = re.compile(
 _WATCHED = re.compile(r"\[gpu-health\] \[[A-Z]{2,10}\] (?P<uuid>GPU-[0-9a-fA-F-]{8,40}): [A-Za-z0-9_ -]{1,40}: ")
 """A host's own watcher that repeats the kernel's line in the output of each container that has the GPU."""
 _JSON = re.compile(r"\s{0,100}(?:\{|\[\s{0,100}\{)")
+_FRAMED = re.compile(r"^(?:\x1e|data: )", re.MULTILINE)
+"""What stands before each object of `journalctl -o json-seq` and `json-sse`."""
+_PRETTY = re.compile(r"^(?=\{\s*$)", re.MULTILINE)
+_NODE = re.compile(r"(\S{1,253}): (?=kern *: )")
+"""Whose log it is, as `talosctl dmesg` shows several."""
 _EXPORT = re.compile(r"\s{0,100}(?:__CURSOR|__REALTIME_TIMESTAMP)=")
 _RAW = re.compile(r"([0-9]{1,5}),([0-9]{1,20}),([0-9]{1,20}),[^;]{1,40};")
 _PRIORITY = re.compile(r"<([0-9]{1,3})>(?:1 )?")
 _DECODED = re.compile(r"(kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local[0-7]) *: *[a-z]+ *: ?")
-_UPTIME = re.compile(r"\[ {0,12}([0-9]{1,12}\.[0-9]{1,9})(?: <[ 0-9.]{1,24}>)?\] ?")
+_UPTIME = re.compile(r"\[ {0,12}([0-9]{1,12}\.[0-9]{1,9})(?: <[ 0-9.]{1,24}>)?\][ \t]?")
 _PLACEHOLDER = re.compile(
     rf"\[(?:\.{{3}}|…|(?: {{0,8}}{_WORD} {{1,2}}){{2}}[0-9]{{1,2}} [0-9:]{{8}} [0-9]{{4}}"
     rf"|{_WORD} ?[0-9]{{1,2}} [0-9]{{2}}:[0-9]{{2}}| {{0,12}}[+-][0-9.]{{1,20}}|<[ 0-9.]{{1,24}}>)\] ?"
@@ -77,8 +93,9 @@ _RFC5424 = re.compile(r"(\S{1,253}) (\S{1,48}) \S{1,128} \S{1,32} (?:-|\[[^\]]{0
 _BOOT = re.compile(r"[0-9a-f]{32}")
 
 
-def records(text: str) -> Iterator[Record]:
-    """Each record of a payload. A line of JSON that is no record raises `ParseError`."""
+def records(text: str) -> Iterator[Record | ParseError]:
+    """Each record of a payload. One of JSON that can't be read stands as its error among the others."""
+    text = _FRAMED.sub("", text) if text[:1] == "\x1e" or text.startswith("data: {") else text
     if _JSON.match(text):
         yield from _exported(text)
         return
@@ -113,6 +130,8 @@ def of_line(line: str) -> Record:
     if m := _PRIORITY.match(rest):
         kernel, rest = int(m[1]) >> 3 == 0, rest[m.end() :]
         syslog5424 = m[0].endswith("1 ")
+    if m := _NODE.match(rest):
+        host, rest = m[1], rest[m.end() :]
     if m := _DECODED.match(rest):
         kernel, rest = kernel and m[1] == "kern", rest[m.end() :]
     if m := _ISO.match(rest):
@@ -125,7 +144,7 @@ def of_line(line: str) -> Record:
         rest = rest[m.end() :]
     written_by = _RFC5424 if syslog5424 else _TAGGED
     if not _is_message(rest) and (m := written_by.match(rest)):
-        host = m[1]
+        host = m[1] or host
         if _is_message(f"{m[2]}: "):
             # `logger -t NVRM …` looks like this; the kernel's own lines carry the kernel's name after the host's.
             kernel, rest = False, rest[m.start(2) :]
@@ -159,18 +178,35 @@ def _journal_export(text: str) -> Iterator[Record]:
             yield _journal(Fields(held, f"record {i}"))
 
 
-def _exported(text: str) -> Iterator[Record]:
-    """journald's JSON, one object a line (or a list of them)."""
+def _exported(text: str) -> Iterator[Record | ParseError]:
+    """journald's JSON, one object a line, one after another, or a list of them; `dmesg --json`, which holds them under
+    its name."""
+    found: list[JsonValue | ParseError] = []
     try:
-        whole = json_value(text)
-        found: list[JsonValue] = whole if isinstance(whole, list) else [whole]
+        document = json_value(text)
+        if isinstance(document, dict) and isinstance(document.get("dmesg"), list):
+            document = document["dmesg"]
+        found += document if isinstance(document, list) else [document]
     except ParseError as error:
-        lines = [line for line in text.splitlines() if line.strip()]
-        if len(lines) < 2 or len(lines) > MAX_PARTS:
+        pretty = _PRETTY.split(text) if text.lstrip().startswith("{\n") else text.split("\n")
+        parts = [part for part in pretty if part.strip()]
+        if len(parts) < 2 or len(parts) > MAX_PARTS:
             raise error from None
-        found = [json_value(line, f"line {i}") for i, line in enumerate(lines, 1)]
+        found += [_document(part, f"line {i}") for i, part in enumerate(parts, 1)]
+        if all(isinstance(item, ParseError) for item in found):
+            raise error from None
     for i, item in enumerate(found, 1):
-        yield _journal(Fields.of(item, f"record {i}"))
+        try:
+            yield item if isinstance(item, ParseError) else _journal(Fields.of(item, f"record {i}"))
+        except ParseError as error:
+            yield error
+
+
+def _document(text: str, where: str) -> JsonValue | ParseError:
+    try:
+        return json_value(text, where)
+    except ParseError as error:
+        return error
 
 
 def _journal(fields: Fields) -> Record:
@@ -188,13 +224,15 @@ def _journal(fields: Fields) -> Record:
     kernel = inner.kernel and transport in (None, "kernel") and name in (None, "kernel") and facility in (None, "0")
     host = fields.scalar("_HOSTNAME") or _host(fields.get("hostname")) or _host(fields.get("host")) or inner.host
     boot = (fields.scalar("_BOOT_ID") or "").replace("-", "").lower()
+    level, uptime = whole(fields.get("pri")), real(fields.get("time"))
+    since_boot = uptime if level is not None and uptime is not None and uptime < 1e9 else None
     return Record(
         message[:MAX_LINE],
         inner.message,
-        kernel,
+        kernel and (level is None or level >> 3 == 0),
         host if is_node_name(host) else None,
-        epoch(fields.get("__REALTIME_TIMESTAMP")) or inner.time or _shipped(fields),
-        inner.uptime,
+        epoch(fields.get("__REALTIME_TIMESTAMP")) or inner.time or (None if since_boot else _shipped(fields)),
+        inner.uptime if inner.uptime is not None else since_boot,
         f"{boot[:8]}-{boot[8:12]}-{boot[12:16]}-{boot[16:20]}-{boot[20:]}" if _BOOT.fullmatch(boot) else None,
         inner.container or fields.get("stream") in ("stdout", "stderr") or "kubernetes" in fields,
         inner.device,
@@ -210,7 +248,7 @@ def _host(value: JsonValue) -> str | None:
 
 def _shipped(fields: Fields) -> datetime | None:
     """The time that a shipper read off the record."""
-    for key in ("@timestamp", "timestamp", "time"):
+    for key in ("@timestamp", "timestamp", "time", "date"):
         if when := instant(fields.get(key)) or epoch(fields.get(key)):
             return when
     return None

@@ -329,8 +329,11 @@ def test_a_journal_record_of_a_process_is_no_evidence(more: dict[str, str]) -> N
 
 
 def test_broken_json_records_are_refused_with_their_place() -> None:
-    with pytest.raises(ParseError, match="line 2 is not valid JSON"):
-        parsed("kmsg", json.dumps(journal()) + "\n{oops\n")
+    found = parsed("kmsg", "\n".join([json.dumps(journal()), "{oops", '{"PRIORITY": "4"}', json.dumps(journal())]))
+    assert [e.fault for e in found.events] == ["xid/79"]
+    assert [r.where for r in found.refused] == ["line 2 is not valid JSON", "record 3"]
+    with pytest.raises(ParseError, match="body is not valid JSON"):
+        parsed("kmsg", "{oops\n{oops\n")
     with pytest.raises(ParseError, match="record 1: field MESSAGE is missing"):
         parsed("kmsg", '{"a": 1}')
 
@@ -386,3 +389,27 @@ def test_shippers_objects_name_host_and_time() -> None:
     found = one(json.dumps({"message": XID, "host": {"name": "worker-3"}, "@timestamp": "2026-03-01T08:00:00.250Z"}))
     assert (found["subject"], found["starts_at"]) == ("worker-3", "2026-03-01T08:00:00.250000Z")
     assert one(json.dumps({"log": XID, "kubernetes": {"pod_name": "p"}}))["actionable"] is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"dmesg": [{"pri": 6, "time": 1.0, "msg": "hello"}, {"pri": 4, "time": 12.5, "msg": XID}]}),
+        "\x1e" + json.dumps({"MESSAGE": XID, "_TRANSPORT": "kernel"}) + "\n",
+        "data: " + json.dumps({"MESSAGE": XID, "_TRANSPORT": "kernel"}) + "\n\n",
+        "".join(json.dumps({"MESSAGE": m, "_TRANSPORT": "kernel"}, indent=4) + "\n" for m in ("hello", XID)),
+        json.dumps([{"date": 1772352000.5, "priority": 4, "msg": XID}]),
+        f"10.0.0.7: kern: warning: [2026-03-01T08:00:00.123456789Z]: {XID}",
+    ],
+    ids=["dmesg", "seq", "sse", "pretty", "shipper", "several nodes"],
+)
+def test_every_way_in_which_records_are_exported(text: str) -> None:
+    found = one(text)
+    assert (found["fault"], found["actionable"]) == ("xid/79", True)
+    assert found["subject"] == ("10.0.0.7" if "10.0.0.7" in text else None)
+    assert recognises(payload(text))
+
+
+def test_a_records_facility_counts_in_every_export() -> None:
+    text = json.dumps({"dmesg": [{"pri": 12, "time": 12.5, "msg": XID}]})
+    assert faults(text) == []
