@@ -22,7 +22,7 @@ _COUNT = re.compile(r"(?:codes|errors|errs|events|numbers|xids)[ _#([-]{0,3}$", 
 _PCI = re.compile(
     r"(?<![0-9a-f:])(?:PCI:)?[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?(?![0-9a-f:])", re.IGNORECASE
 )
-_GPU = re.compile(r"(?<![A-Za-z])GPU[ #:_-]{0,2}([0-9]{1,3})(?![0-9a-f%]|[:.-][0-9a-f])", re.IGNORECASE)
+_GPU = re.compile(r"(?<![A-Za-z])GPU(?: id| index)?[ #:_-]{0,2}([0-9]{1,3})(?![0-9a-f%]|[:.-][0-9a-f])", re.IGNORECASE)
 _ON = re.compile(r"\bon (?:node |host )?([A-Za-z0-9][A-Za-z0-9._-]{1,252})")
 
 

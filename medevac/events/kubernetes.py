@@ -164,7 +164,8 @@ def _condition(reading: Reading, fields: Fields, node: str, boot_id: str | None,
 
 def _code(kind: str, reason: str, message: str) -> str | None:
     """What the reason names more exactly than the condition: an Xid, or an EKS agent's own reason."""
-    if code := xid_code(reason) or ("NVRM" in message and xid_code(message)) or None:
+    speaks = "NVRM" in message or "xid" in f"{kind} {reason}".lower()
+    if code := xid_code(reason) or (xid_code(message) if speaks else None):
         return code
     if kind in EKS_CONDITIONS and reason.startswith(("Nvidia", "DCGM", "FabricManager", "Neuron")):
         return fault_code("eks", reason)
@@ -200,7 +201,8 @@ def _event(reading: Reading, fields: Fields) -> None:
         or instant(series.get("lastObservedTime"))
     )
     warning = fields.text("type", "Normal") == "Warning"
-    code = xid_code(reason) or (xid_code(message) if "NVRM" in message or "nvidia" in reason.lower() else None)
+    speaks = "NVRM" in message or "nvidia" in reason.lower() or "xid" in reason.lower()
+    code = xid_code(reason) or (xid_code(message) if speaks else None)
     if reason in LIFECYCLE_REASONS:
         kind, fault = Kind.LIFECYCLE, fault_code("event", reason)
     elif not warning:

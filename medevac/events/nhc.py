@@ -27,7 +27,10 @@ _LINE = re.compile(r"(?P<level>ERROR|WARNING|WARN|INFO|DEBUG|OK)\s*:?\s+(?:nhc\s
 _FAILED = re.compile(r"Health check failed:\s*(?P<check>[A-Za-z][A-Za-z0-9_-]{1,60})\s*:\s*(?P<words>.{0,4000})", re.I)
 _CONFIG = re.compile(r"(?P<check>check_[a-z0-9_]{1,60})\s*:\s*(?P<words>.{0,4000})")
 _IB = re.compile(r"\b((?:mlx|ib|hfi|bnxt|irdma)[a-z0-9_]{0,28}?[0-9])(?::([0-9]{1,3}))?\b")
-_PASSED = re.compile(r"Node Health Check completed successfully")
+_PASSED = re.compile(
+    r"Node Health Check completed successfully|SUCCESS\s*:\s+nhc\s*:\s+Health check passed"
+    r"|Health checks completed with exit code: 0\b"
+)
 _NOT_RUN = re.compile(r"no results reported|watchdog|timed? ?out|unable to|not found|already running", re.I)
 
 
@@ -46,6 +49,11 @@ def parse(payload: Payload) -> Parsed:
     for number, line in enumerate(lines, 1):
         with reading.part(f"line {number}"):
             known += _line(reading, line.strip())
+    passed = next((line.strip() for line in lines if _PASSED.search(line)), None)
+    if passed and not reading.events and not reading.refused and payload.exit_code in (None, 0):
+        host = _HOST.fullmatch(passed)
+        subject = node_name(host["host"] or host["pdsh"] or host["logged"]) if host else None
+        reading.add(Kind.CHECK, "diag/nhc/pass", part=passed, key=(subject, "run"), subject=subject, summary=passed)
     if not known and not reading.refused:
         raise ParseError("no line is one of NHC's: expected `ERROR: nhc: Health check failed: …`")
     if not reading.events and not reading.refused and payload.exit_code is not None:
@@ -57,7 +65,7 @@ def recognises(payload: Payload) -> bool:
     head = payload.body[:20_000]
     return (
         re.search(
-            rb"(?:nhc|NHC|nhc\[[0-9]+\])\s*:\s+(?:Health check failed:|check_)|\| ERROR: No results reported"
+            rb"(?:nhc|NHC|nhc\[[0-9]+\])\s*:\s+(?:Health check (?:failed|passed):|check_)|\| ERROR: No results reported"
             rb"|terminating NHC|terminate hung NHC|Node Health Check",
             head,
         )
@@ -77,7 +85,6 @@ def _line(reading: Reading, line: str) -> bool:
         _not_run(reading, subject, "nhc/timeout", line)
         return True
     if _PASSED.search(line):
-        reading.add(Kind.CHECK, "diag/nhc/pass", part=line, key=(subject, "run"), subject=subject, summary=line)
         return True
     m = _LINE.search(line)
     if m is None:

@@ -12,7 +12,7 @@ SOURCE = "npd"
 
 _TELLING = re.compile(
     rb'"(?:component|reportingComponent|reportingController)": ?"'
-    rb'[a-z0-9-]*(?:kernel-monitor|abrt-adaptor|docker-monitor|containerd-monitor|kubelet-monitor'
+    rb"[a-z0-9-]*(?:kernel-monitor|abrt-adaptor|docker-monitor|containerd-monitor|kubelet-monitor"
     rb'|systemd-monitor|custom-plugin-monitor|health-checker|disk-monitor|node-problem-detector)"'
     rb'|"type": ?"(?:KernelDeadlock|ReadonlyFilesystem|CorruptDockerOverlay2|Frequent[A-Za-z]{1,60}Restart'
     rb'|FrequentUnregisterNetDevice|KubeletUnhealthy|ContainerRuntimeUnhealthy|NTPProblem)"'

@@ -163,6 +163,8 @@ def _from_xml(text: str) -> list[Gpu]:
             inner = ".".join(path[2:]).lower()
             if inner == "uuid":
                 current.names.append(gpu_uuid(value))
+            elif inner == "pci.pci_bus_id":
+                current.names.insert(0, pci(value))
             current.facts.append((inner, value))
     return gpus
 

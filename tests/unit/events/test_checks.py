@@ -184,3 +184,14 @@ def test_the_ranks_tag_before_a_line_is_no_matter(tag: str) -> None:
         (e.fault, e.subject) for e in run("active_checks", nccl(), 0)
     ]
     assert detect(payload(text)).SOURCE == "active_checks"
+
+
+PASSED = "SUCCESS:  nhc:  Health check passed:  check_gpu_count: Expected 8 and found 8\n"
+
+
+def test_checks_that_passed_are_a_pass_unless_one_failed() -> None:
+    assert [e.fault for e in run("nhc", PASSED * 2, 0)] == ["diag/nhc/pass"]
+    failed = "ERROR:  nhc:  Health check failed:  check_gpu_ecc: GPU id 3: too many. FaultCode: NHC1\n"
+    assert [(e.fault, e.entities) for e in run("nhc", PASSED + failed, 1)] == [("nhc/check_gpu_ecc", ("gpu:3",))]
+    hung = "nhc: Watchdog timer unable to terminate hung NHC process 12.\n"
+    assert [e.fault for e in run("nhc", hung)] == ["nhc/timeout"]

@@ -168,3 +168,17 @@ def test_what_is_neither_is_refused() -> None:
         parsed("k8s_node", {"kind": "Pod", "metadata": {"name": "x"}})
     with pytest.raises(ParseError, match="kind"):
         parsed("npd", {"a": 1})
+
+
+def test_a_condition_or_event_about_xids_says_which_in_its_message() -> None:
+    found = only("npd", node(condition("GPUXIDError", "True", "XIDErrorsArePresent", "XID 79 in the kernel's log")))
+    assert (found["fault"], found["class"]) == ("xid/79", "critical")
+    over = only("npd", node(condition("GPUXIDError", "False", "NoXIDErrors", "fine")))
+    assert (over["kind"], over["dedupe_key"]) == ("recovered", found["dedupe_key"])
+    assert only("npd", event("XidError", "Xid 79."))["fault"] == "xid/79"
+    assert only("npd", node(condition("FanBroken", "True", "Hot", "as after Xid 79")))["fault"] == "condition/FanBroken"
+
+
+def test_newer_events_of_the_detector_are_known_for_its() -> None:
+    newer = event("TaskHung", reportingComponent="kernel-monitor", source={}, firstTimestamp=None, lastTimestamp=None)
+    assert detect(payload({**newer, "eventTime": "2026-03-01T08:00:00.000000Z"})).SOURCE == "npd"

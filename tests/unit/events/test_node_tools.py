@@ -306,3 +306,9 @@ def test_older_boolean_health_and_event_types() -> None:
 )
 def test_recognised(source: str, body: Any) -> None:
     assert source == detect(payload(body)).SOURCE
+
+
+def test_a_gpu_without_an_id_is_known_by_its_bus() -> None:
+    remap = "<remapped_rows><remapped_row_failure>Yes</remapped_row_failure></remapped_rows>"
+    xml = f"<nvidia_smi_log><gpu><pci><pci_bus_id>00000000:3B:00.0</pci_bus_id></pci>{remap}</gpu></nvidia_smi_log>"
+    assert [e.entities for e in faults("nvidia_smi", xml)] == [("pci:0000:3b:00",)]
