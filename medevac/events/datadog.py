@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from pydantic import JsonValue
+
 from medevac.events.event import EvidenceRef, Kind, Statement
 from medevac.events.freetext import gpu_in, severity_of
 from medevac.events.paging import code_of, gpu_of, machine_of, marker_of, tags_of
@@ -41,7 +43,7 @@ NEEDED = ("alert_transition", "monitor_id", "scopes", "tags", "title")
 
 def parse(payload: Payload) -> Parsed:
     reading = Reading(SOURCE)
-    fields = Fields.of(read_json(payload.body))
+    fields = Fields({k: _flat(v) for k, v in Fields.of(read_json(payload.body)).value.items()})
     for key in NEEDED:
         value = fields.get(key)
         if isinstance(value, str) and _VARIABLE.search(value[:4_000]):
@@ -101,6 +103,12 @@ def parse(payload: Payload) -> Parsed:
         },
     )
     return reading.parsed()
+
+
+def _flat(value: JsonValue) -> JsonValue:
+    """A list of tags, which one's own template may make of them, as Datadog itself writes it."""
+    listed = isinstance(value, list) and all(isinstance(v, str) for v in value)
+    return ",".join(map(str, value)) if listed and isinstance(value, list) else value
 
 
 def recognises(payload: Payload) -> bool:

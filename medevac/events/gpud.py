@@ -97,7 +97,7 @@ def _event(reading: Reading, component: str, fields: Fields) -> None:
 def _state(reading: Reading, component: str, fields: Fields) -> None:
     name = fields.text("name", component)
     reason = fields.text("reason", "") or fields.text("error", "")
-    health = fields.text("health", "")
+    health = fields.text("health", "").capitalize()
     if not health:
         health = "Healthy" if fields.boolean("healthy") else "Unhealthy"
     extra = _flat(fields.get("extra_info") or fields.get("extraInfo"))

@@ -14,15 +14,15 @@ OWN = re.compile(r"^\s*medevac\b", re.IGNORECASE)
 DAEMON_USERS = frozenset(("root", "slurm", "nhc", "0", None))
 
 _NHC = re.compile(r"NHC:? (?:.{0,80}? )?(check_[a-z0-9_]{1,60})", re.IGNORECASE)
-_REASONS = (
+_REASONS = (  # `sinfo -R` cuts a reason after 20 characters
     (re.compile(r"not responding|no response", re.I), "slurm/not-responding"),
-    (re.compile(r"unexpectedly rebooted", re.I), "slurm/unexpected-reboot"),
+    (re.compile(r"unexpectedly re(?:booted|$)", re.I), "slurm/unexpected-reboot"),
     (re.compile(r"kill task failed", re.I), "slurm/kill-task-failed"),
     (re.compile(r"gres/gpu count|gpu count (?:reported )?(?:is )?lower|fewer gpus", re.I), "device-count/short"),
     (re.compile(r"prolog", re.I), "slurm/prolog-failed"),
     (re.compile(r"epilog", re.I), "slurm/epilog-failed"),
     (re.compile(r"low (?:real_?)?memory|low tmp_?disk|low socket", re.I), "slurm/low-resources"),
-    (re.compile(r"batch job complete failure|duplicate jobid|launch failure", re.I), "slurm/launch-failed"),
+    (re.compile(r"batch job complete f|duplicate jobid|launch failure", re.I), "slurm/launch-failed"),
 )
 
 _PLANNED = re.compile(r"\s*reboot (?:asap|requested|issued|complete)", re.IGNORECASE)

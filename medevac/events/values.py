@@ -47,7 +47,7 @@ def real(value: object) -> float | None:
 
 _ISO = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})"
-    r"(?:[.,]([0-9]{1,18}))?\s?(Z|z|UTC|[+-][0-9]{2}:?[0-9]{2})?"
+    r"(?:[.,]([0-9]{1,18}))?\s?(Z|z|UTC|[+-][0-9]{2}(?::?[0-9]{2})?)?(?: UTC)?"
 )
 
 
@@ -61,14 +61,15 @@ def instant(value: object, *, naive_is_utc: bool = False) -> datetime | None:
         return None
     zone = UTC
     if m[8] and m[8][0] in "+-":
-        minutes = int(m[8][1:3]) * 60 + int(m[8][-2:])
+        minutes = int(m[8][1:3]) * 60 + (int(m[8][-2:]) if len(m[8]) > 3 else 0)
         if minutes >= 24 * 60:
             return None
         zone = timezone(timedelta(minutes=minutes if m[8][0] == "+" else -minutes))
     try:
         year, month, day, hour, minute, second = (int(m[i]) for i in range(1, 7))
         micro = int((m[7] or "0")[:6].ljust(6, "0"))
-        return _plausible(datetime(year, month, day, hour, minute, second, micro, zone))
+        leap = second == 60  # which our own clock doesn't have
+        return _plausible(datetime(year, month, day, hour, minute, second - leap, micro, zone))
     except ValueError:
         return None
 

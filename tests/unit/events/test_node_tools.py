@@ -312,3 +312,8 @@ def test_a_gpu_without_an_id_is_known_by_its_bus() -> None:
     remap = "<remapped_rows><remapped_row_failure>Yes</remapped_row_failure></remapped_rows>"
     xml = f"<nvidia_smi_log><gpu><pci><pci_bus_id>00000000:3B:00.0</pci_bus_id></pci>{remap}</gpu></nvidia_smi_log>"
     assert [e.entities for e in faults("nvidia_smi", xml)] == [("pci:0000:3b:00",)]
+
+
+def test_health_is_the_same_word_in_any_case() -> None:
+    state = {"component": "accelerator-nvidia-error-xid", "states": [{"health": "unhealthy", "reason": "XID 79."}]}
+    assert [e.fault for e in faults("gpud", [state])] == ["xid/79"]

@@ -287,3 +287,9 @@ def test_a_priority_stands_before_datadogs_title() -> None:
     found = only("datadog", body)
     assert (found["kind"], found["fault"], found["subject"]) == ("fault", "xid/79", "worker-3")
     assert detect(payload(body)).SOURCE == "datadog"
+
+
+def test_tags_may_be_a_list() -> None:
+    body = {**datadog(), "tags": ["host:worker-3", "gpu:4"], "scopes": ["host:worker-3"]}
+    found = only("datadog", body)
+    assert (found["subject"], found["entities"]) == ("worker-3", ["gpu:4"])

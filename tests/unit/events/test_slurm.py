@@ -218,3 +218,18 @@ def test_the_daemons_function_stands_before_its_words() -> None:
         "w1",
         "2026-03-01T08:00:00Z",
     )
+
+
+@pytest.mark.parametrize(
+    ("reason", "fault"),
+    [
+        ("Node unexpectedly re", "slurm/unexpected-reboot"),
+        ("batch job complete f", "slurm/launch-failed"),
+        ("gres/gpu count repor", "device-count/short"),
+        ("Low socket*core*thre", "slurm/low-resources"),
+        ("Kill task failed", "slurm/kill-task-failed"),
+    ],
+)
+def test_a_reason_that_sinfo_cut_is_known(reason: str, fault: str) -> None:
+    row = f"REASON               USER      TIMESTAMP           NODELIST\n{reason:20} (null)    2026-03-01T08:00:00 w1\n"
+    assert [e["fault"] for e in forms("slurm", row)] == [fault]
