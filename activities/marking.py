@@ -16,10 +16,11 @@ from activities.failures import Bounded, Slow, redact, unreadable, waits
 from activities.guard.store import GuardStore
 from activities.ports import NotSent
 from activities.registry import NotConfigured, Registry
+from activities.storage.ledger import Ledger
 from medevac.fleet.census import Census
 from medevac.fleet.lease import Ask, LeaseAnswer, LeaseRequest, Waiting
 from medevac.fleet.node import Node
-from medevac.incident import Outcome, StepResult
+from medevac.incident import Outcome, State, StepResult
 
 GUARD_S = 1.0
 PATIENT_ATTEMPTS = 2
@@ -61,13 +62,16 @@ class MarkActivities:
         bounded: Bounded,
         clock: Clock = utcnow,
         alone: AloneBudget | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
+        """Without `ledger` no mark but this incident's own is known to be ours, and another's is never taken over."""
         self._registry = registry
         self._guard = guard
         self._census = census
         self._bounded = bounded
         self._clock = clock
         self._alone = alone or AloneBudget()
+        self._ledger = ledger
 
     @activity.defn(name=sig.MARK.name, no_thread_cancel_exception=True)
     def mark(self, request: sig.MarkRequest) -> StepResult:
@@ -80,7 +84,8 @@ class MarkActivities:
             node = cluster.node(request.node)
         except Exception as error:
             raise unreadable(f"cluster {request.cluster}", error) from None
-        if (ended := self._before(request, node)) is not None:
+        left_by = self._left_by(node, request)
+        if (ended := self._before(request, node, left_by)) is not None:
             return ended
         answer = self._permission(request)
         if isinstance(answer, Ask):
@@ -90,12 +95,14 @@ class MarkActivities:
         if isinstance(answer, Waiting):
             raise waits(answer.reason, answer.retry_s)
         try:
-            made: Literal["done", "already"] = cluster.mark(request.node, request.mark)
+            mark = request.mark.model_copy(update={"instead_of": left_by})
+            made: Literal["done", "already"] = cluster.mark(request.node, mark)
         except NotSent as error:
             if error.final:
                 return self._end(Outcome.REFUSED, redact(str(error)), node)
             raise waits(f"not marked: {error}", error.retry_after_s or RETRY_S, "NotSent") from None
-        return self._end(Outcome.DONE if made == "done" else Outcome.ALREADY, "", node)
+        said = f"in place of the mark that {left_by} left" if left_by else ""
+        return self._end(Outcome.DONE if made == "done" else Outcome.ALREADY, said, node)
 
     @activity.defn(name=sig.LIFT.name, no_thread_cancel_exception=True)
     def lift(self, request: sig.LiftRequest) -> StepResult:
@@ -110,12 +117,26 @@ class MarkActivities:
             raise waits(f"not lifted: {error}", error.retry_after_s or RETRY_S, "NotSent") from None
         return self._end(Outcome.DONE if made == "done" else Outcome.ALREADY, "")
 
-    def _before(self, request: sig.MarkRequest, node: Node | None) -> StepResult | None:
+    def _left_by(self, node: Node | None, request: sig.MarkRequest) -> str | None:
+        """The incident of this installation that is over and has left its mark here: a person closed it with a latched
+        fault, or its workflow was ended from outside. Of others' marks, or open incidents' ones: None."""
+        marked_by = node.marked_by if node else None
+        if marked_by in (None, request.mark.incident) or self._ledger is None:
+            return None
+        try:
+            view = self._ledger.incident(marked_by)
+        except Exception as error:
+            raise unreadable("the ledger", error) from None
+        if view is None or view.cluster != request.cluster:
+            return None
+        return marked_by if view.end is not None or view.state is State.ENDED else None
+
+    def _before(self, request: sig.MarkRequest, node: Node | None, left_by: str | None) -> StepResult | None:
         if node is None:
             return self._end(Outcome.REFUSED, f"node {request.node} is gone from cluster {request.cluster}")
         if node.uid != request.identity.uid:
             return self._end(Outcome.REFUSED, f"uid was {request.identity.uid} in the plan and is {node.uid} now", node)
-        if node.marked_by is None:
+        if node.marked_by in (None, left_by):
             return None
         if node.marked_by != request.mark.incident:
             return self._end(Outcome.REFUSED, f"the node carries the mark of incident {node.marked_by}", node)

@@ -16,7 +16,7 @@ def mark(m: Moment, cluster: str, node: str, mark: Mark) -> Did[Written]:
     row = m.one("SELECT * FROM machines WHERE cluster = ? AND node = ? AND state != 'gone'", cluster, node)
     if row is None:
         raise NotSent(f"node {cluster}/{node} doesn't exist", final=True)
-    if row["marked_by"] not in (None, mark.incident):
+    if row["marked_by"] not in (None, mark.incident, mark.instead_of):
         raise NotSent(f"node {cluster}/{node} carries the mark of {row['marked_by']}", final=True)
     text = mark.model_dump_json()
     if row["mark"] == text and not row["uncordoned"]:

@@ -169,7 +169,7 @@ def implementations(
             silences=stores.silences,
             offers=Offers(registry, recent, stores.certificates.certified),
         ),
-        MarkActivities(registry, stores.guard, census, bounded),
+        MarkActivities(registry, stores.guard, census, bounded, ledger=stores.ledger),
         LeaseActivities(
             stores.guard, census, stores.ledger, bounded, holding=Holding(stores.policies, stores.silences)
         ),

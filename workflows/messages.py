@@ -82,6 +82,7 @@ class Carried(Model):
     abort_by: str | None = None
     abort_why: str = ""
     confirm_by: str | None = None
+    resume_by: str | None = None
     """What a person ordered and nothing has come of yet: a stop must not be lost to a long history."""
     subject: str = ""
     """Node that the incident is about now: the successor, once one was asked for."""

@@ -15,7 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.messages import NODE, AssignRequest, By, Decided, HoldRequest, NodeAnswer, NodeInput, Order
     from workflows.permission import Permission
     from workflows.remediation import Remediation
-    from workflows.run import IncidentRun
+    from workflows.run import ANOTHERS, IncidentRun
     from workflows.standing import Again, Standing
     from workflows.steps import Steps
     from workflows.telling import Telling
@@ -25,6 +25,10 @@ SAME_PLAN_MAX_S = 300.0
 LAST_WORD_S = 30.0
 """How long the message of the end may keep an ended incident."""
 MAX_HOLD = timedelta(days=7)
+PLANS_AGAIN = "resume-handed-over"
+"""Patch: an order to go on that an older release answered with `was not held` must not plan again in a replay."""
+ANSWER_S = 8.0
+"""How long who has it planned again waits to hear what comes of it."""
 LOOK_AGAIN_S = 3_600.0
 """A hand-over is looked at this often: the node may be gone, or a person may have mended it."""
 
@@ -89,13 +93,50 @@ class NodeWorkflow:
         run = self.run_state
         if known := self._known():
             return known
+        held = run.holding(workflow.now())
+        if not held and run.state is State.HANDED_OVER and workflow.patched(PLANS_AGAIN):
+            return self._answer(await self._planned_again(by))
         was, run.hold = run.hold, None
         run.note("hold", workflow.now(), f"resumed by {by.who}: {by.reason}")
+        if held and run.hand_over:
+            return self._answer(f"resumed; a person still has it: {run.hand_over}; resume it again to have it planned")
         return self._answer("resumed" if was else "was not held")
 
     @resume.validator
     def _check_resume(self, by: By) -> None:
         self._check(by)
+        run = self.run_state
+        if self._known() or run.holding(workflow.now()) or run.state is not State.HANDED_OVER:
+            return
+        if not by.reason.strip():
+            raise ValueError("a person has it; say why it may be planned again")
+        if run.hand_over.endswith(ANOTHERS):
+            raise ValueError(f"{run.hand_over}; `confirm` has a check judge the new one")
+
+    async def _planned_again(self, by: By) -> str:
+        """A hand-over's reason is forgotten; what the planner itself knows, a latch above all, still counts."""
+        run = self.run_state
+        run.resume_by, run.resumed_n = by.who, run.plan_n
+        why = f"; it was handed over because {run.hand_over}" if run.hand_over else ""
+        run.note("resume", workflow.now(), f"planned again, says {by.who}: {by.reason}{why}")
+        try:
+            await workflow.wait_condition(
+                lambda: self._has_planned_again() or run.closing or run.abort_by is not None,
+                timeout=timedelta(seconds=ANSWER_S),
+            )
+        except TimeoutError:
+            return "it will be planned again"
+        plan = run.plan
+        if plan is None or not self._has_planned_again():
+            return "it ends, and is not planned again"
+        if plan.action is Action.HAND_OVER:
+            return f"planned again, and a person still has it: {plan.reasons[0]}"
+        asks = f"; it asks first: {'; '.join(plan.approval.why)}" if plan.approval else ""
+        return f"planned again: {plan.rung or plan.action} for {plan.cause or 'no open fault'}{asks}"
+
+    def _has_planned_again(self) -> bool:
+        run = self.run_state
+        return run.resume_by is None and run.plan is not None and run.plan.n > run.resumed_n
 
     @workflow.update
     async def abort(self, by: By) -> NodeAnswer:
@@ -187,11 +228,21 @@ class NodeWorkflow:
             if run.confirm_by and run.plan:
                 end = await self._confirmed(run.plan)
                 continue
+            ordered = bool(run.resume_by)
+            if ordered:
+                run.go_on()
+                self.standing.refusals = 0
             self._stopped_by_a_person()
             before = run.plan.hash if run.plan else ""
             plan = await self._plan()
             same = same + 1 if plan.hash == before and not run.answered else 0
             run.answered = False
+            if plan.action is not Action.HAND_OVER:
+                # It goes on already: an order is not for a later hand-over.
+                run.resume_by, run.resumed_n = None, min(run.resumed_n, plan.n - 1)
+                if ordered:
+                    # Should it come to people once more, they are told once more.
+                    run.said = [what for what in run.said if not what.startswith("handed over")]
             if same >= SAME_PLAN_TIMES and plan.action in (Action.ACT, Action.WATCH):
                 # Nothing moved between two equal plans: slower each time, never a hot loop.
                 await self.steps.until(self.standing.moved, min(2.0**same, SAME_PLAN_MAX_S))
@@ -350,7 +401,7 @@ class NodeWorkflow:
 
     def _person(self) -> bool:
         run = self.run_state
-        return bool(run.abort_by or run.confirm_by) or run.holding(workflow.now())
+        return bool(run.abort_by or run.confirm_by or run.resume_by) or run.holding(workflow.now())
 
     def _stopped_by_a_person(self) -> None:
         run = self.run_state

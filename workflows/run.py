@@ -22,6 +22,7 @@ SEEN_EVENTS = 500
 INBOX_EVENTS = 1_000
 UPDATE_ANSWERS = 200
 
+ANOTHERS = "the faults are the old one's"
 _MATTERS = (Change.NEW, Change.WORSE, Change.CLEARED)
 
 
@@ -84,6 +85,9 @@ class IncidentRun:
         self.abort_by: str | None = carried.abort_by
         self.abort_why = carried.abort_why
         self.confirm_by: str | None = carried.confirm_by
+        self.resume_by: str | None = carried.resume_by
+        self.resumed_n = 0
+        """Plans made before the last order to plan again took effect."""
         self.woken = False
         self.closing = False
         """While the end is written, what is heard stays in the inbox: it belongs to the next incident."""
@@ -223,10 +227,14 @@ class IncidentRun:
             return False  # The other's repair may be another machine; the check that follows judges that one.
         if not moved or self.hand_over or {Rung.REPLACE, Rung.TERMINATE, Rung.RMA} & set(self.asked_rungs):
             return False
-        self.hand_over = (
-            f"{self.node} was machine {was.machine_id} and is {now.machine_id} now; the faults are the old one's"
-        )
+        self.hand_over = f"{self.node} was machine {was.machine_id} and is {now.machine_id} now; {ANOTHERS}"
         return True
+
+    def go_on(self) -> None:
+        """Forgets why a person had it. Grants nothing: who had said yes before is asked anew."""
+        self.hand_over, self.resume_by, self.resumed_n = "", None, self.plan_n
+        self.decisions.clear()
+        self.asks += 1
 
     def holding(self, now: datetime) -> bool:
         """True while a person holds the incident; an expired hold is no hold."""
@@ -308,5 +316,6 @@ class IncidentRun:
             abort_by=self.abort_by,
             abort_why=self.abort_why,
             confirm_by=self.confirm_by,
+            resume_by=self.resume_by,
             subject=self.subject,
         )

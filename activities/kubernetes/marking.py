@@ -37,8 +37,10 @@ def mark(client: Client, name: str, wanted: Mark, known: Object | None = None) -
         if node is None:
             raise NotSent(f"node {name} doesn't exist", final=True)
         found = nodes.marked(node)
-        if found is not None and found.incident != wanted.incident:
+        if found is not None and found.incident not in (wanted.incident, wanted.instead_of):
             raise NotSent(f"node {name} carries the mark of {found.incident}", final=True)
+        if found is not None and found.incident != wanted.incident and not nodes.unschedulable(node):
+            found = None  # Who uncordoned it said no to an incident that is over: marked as if it were bare.
         if found is not None and not nodes.unschedulable(node):
             raise NotSent(f"node {name} was uncordoned by someone, which is a veto", final=True)
         if found is not None and _says(node, found, wanted):
@@ -109,7 +111,12 @@ def lifting(node: Object, found: Marked) -> Object:
 
 def _says(node: Object, found: Marked, wanted: Mark) -> bool:
     """The mark stands whole, and as it is wanted."""
-    same = (found.code, found.faults, found.reason) == (wanted.code, wanted.faults, wanted.reason)
+    same = (found.incident, found.code, found.faults, found.reason) == (
+        wanted.incident,
+        wanted.code,
+        wanted.faults,
+        wanted.reason,
+    )
     tainted = any(nodes.ours(taint) and taint.get("value") == wanted.code for taint in nodes.taints(node))
     return same and tainted and nodes.labels(node).get(TAINT) == wanted.code
 

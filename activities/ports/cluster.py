@@ -19,6 +19,8 @@ class Mark(Model):
     """Of the worst open fault, as a label value: `xid-79`."""
     faults: tuple[str, ...]
     reason: str
+    instead_of: str | None = None
+    """Incident of ours that is over and whose mark was left on the node: this one takes its place in one write."""
 
 
 class Pod(Model):

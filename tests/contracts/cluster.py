@@ -84,6 +84,20 @@ class ClusterContract:
         assert node is not None
         assert node.marked_by == "inc-1"
 
+    def test_a_mark_takes_the_place_of_one_that_was_left(self, rig: ClusterRig) -> None:
+        rig.cluster.mark(rig.node, MARK)
+        heir = OTHER.model_copy(update={"instead_of": MARK.incident})
+        assert rig.cluster.mark(rig.node, heir) == "done"
+        assert rig.cluster.mark(rig.node, heir) == "already"
+        node = rig.cluster.node(rig.node)
+        assert node is not None
+        assert (node.marked_by, node.schedulable) == (OTHER.incident, False)
+        assert rig.cluster.lift(rig.node, MARK.incident) == "already"
+        assert rig.cluster.lift(rig.node, OTHER.incident) == "done"
+        node = rig.cluster.node(rig.node)
+        assert node is not None
+        assert node.schedulable
+
     def test_a_node_that_is_gone_cannot_be_marked(self, rig: ClusterRig) -> None:
         with pytest.raises(NotSent) as refusal:
             rig.cluster.mark(NOWHERE, MARK)

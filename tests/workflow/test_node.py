@@ -224,6 +224,72 @@ async def test_a_hold_needs_a_reason_and_a_near_end(start: Start, script: Script
     await handle.terminate("done")
 
 
+async def handed_over_by_a_budget(start: Start, script: Script) -> WorkflowHandle[Any, str]:
+    blocked = StepResult(outcome=Outcome.BLOCKED, reason="team/db-0", who="budget team/db", at=datetime.now(UTC))
+    script.on(sig.EVACUATE, lambda _: blocked)
+    handle = await start()
+    await reaches(handle, State.HANDED_OVER)
+    return handle
+
+
+async def test_resume_plans_a_handed_over_incident_again_and_it_goes_on(start: Start, script: Script) -> None:
+    handle = await handed_over_by_a_budget(start, script)
+    script.on(sig.EVACUATE, lambda _: StepResult(outcome=Outcome.DONE, at=datetime.now(UTC)))
+    answer = await handle.execute_update(NodeWorkflow.resume, By(who="ada", reason="the budget is looser now"))
+    assert answer.text == "planned again: reboot for xid/79"
+    assert await handle.result() == "returned"
+    (line,) = [line.text for line in script.lines if line.kind == "resume"]
+    assert "ada" in line
+    assert "the budget is looser now" in line
+    assert "blocked by budget team/db" in line
+
+
+async def test_resume_never_overrides_a_latch_and_says_so(start: Start, script: Script) -> None:
+    def planner(request: sig.PlanRequest) -> Plan:
+        if any(line.kind == "latch" for line in script.lines):
+            why = "bob said no: mark lifted; this holds until 2026-01-02 00:00"
+            return plan_for(request, action=Action.HAND_OVER, rung=None, drain=None, reasons=(why,))
+        return plan_for(request)
+
+    script.planner = planner
+    script.on(sig.EVACUATE, lambda _: StepResult(outcome=Outcome.REFUSED, reason="mark lifted", who="bob"))
+    handle = await start()
+    await reaches(handle, State.HANDED_OVER)
+    answer = await handle.execute_update(NodeWorkflow.resume, By(who="ada", reason="go on"))
+    assert answer.text.startswith("planned again, and a person still has it: bob said no")
+    assert "until 2026-01-02" in answer.text
+    assert len(script.asked(sig.EVACUATE)) == 1
+    await handle.terminate("done")
+
+
+async def test_who_has_it_planned_again_says_why_and_is_asked_anew(start: Start, script: Script) -> None:
+    """A yes from before the hand-over is no yes to what comes after it."""
+    need = ApprovalNeed(groups=("approver",), expires_s=60, why=("mode approve",))
+    script.planner = lambda request: plan_for(request, approval=None if request.hand_over else need)
+
+    def ask(request: sig.AskRequest) -> StepResult:
+        given = request.request
+        result = ApprovalResult(
+            id=given.id, state=ApprovalState.APPROVED, by=("bob",), decided_at=datetime.now(UTC),
+            covers={given.waiter.incident: given.waiter.plan_hash},
+        )  # fmt: skip
+        return StepResult(outcome=Outcome.DONE, at=datetime.now(UTC), proof={"result": result.model_dump(mode="json")})
+
+    script.on(sig.ASK, ask)
+    handle = await handed_over_by_a_budget(start, script)
+    with pytest.raises(WorkflowUpdateFailedError):
+        await handle.execute_update(NodeWorkflow.resume, By(who="ada"))
+    answer = await handle.execute_update(NodeWorkflow.resume, By(who="ada", reason="try it once more"))
+    assert answer.text.endswith("it asks first: mode approve")
+    await script.until_asked(sig.EVACUATE, 2)
+    await reaches(handle, State.HANDED_OVER)
+    assert len({asked.request.id for asked in script.asked(sig.ASK)}) == 2
+    async with asyncio.timeout(20):  # until the second hand-over is told as well
+        while len([n for n in script.asked(sig.NOTIFY) if n.page]) < 2:  # noqa: ASYNC110 - by a worker's own calls
+            await asyncio.sleep(0.05)
+    await handle.terminate("done")
+
+
 async def test_a_changed_world_plans_again_instead_of_acting(start: Start, script: Script) -> None:
     refusals = iter([StepResult(outcome=Outcome.REFUSED, reason="boot id was boot-1 and is boot-9 now")])
     done = StepResult(outcome=Outcome.DONE, at=datetime.now(UTC))

@@ -138,7 +138,7 @@ def hold(
 
 
 def resume(incident: Incident, reason: Reason = "") -> None:
-    """Lets a held incident go on."""
+    """Lets a held incident go on; one that was handed over is planned again, with the facts as they are now."""
     _order(incident, "resume", {"reason": reason})
 
 

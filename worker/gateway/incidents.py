@@ -78,7 +78,7 @@ async def hold(incident: str, order: HoldOrder, served: Served, person: SignedIn
     return await _tell(served, incident, "hold", HoldRequest(hold=held), person, key)
 
 
-@router.post("/{incident:path}/resume", summary="Go on after a hold")
+@router.post("/{incident:path}/resume", summary="Go on after a hold; plan again after a hand-over")
 async def resume(incident: str, order: Reason, served: Served, person: SignedIn, key: Key = None) -> Answer:
     person.require(Right.OPERATE)
     return await _tell(served, incident, "resume", By(who=person.id, reason=order.reason), person, key)

@@ -13,14 +13,14 @@ from activities.marking import ALONE, AloneBudget, MarkActivities
 from activities.ports import Mark, Unreadable
 from medevac.faults.classes import FaultClass
 from medevac.fleet.node import Node
-from medevac.incident import Outcome, StepKey
+from medevac.incident import End, Outcome, State, StepKey
 from simulation.hazards import Effect, Manner, Read
 from tests.unit.activities.house import CLUSTER, INCIDENT, House, run
 
 
 @pytest.fixture
 def marks(house: House) -> MarkActivities:
-    return MarkActivities(house.registry, house.guard, house.census, house.bounded)
+    return MarkActivities(house.registry, house.guard, house.census, house.bounded, ledger=house.ledger)
 
 
 def mark_request(house: House, node: Node, incident: str = INCIDENT, **changes: Any) -> sig.MarkRequest:
@@ -67,6 +67,46 @@ def test_another_incidents_mark_is_left_alone(house: House, marks: MarkActivitie
     assert result.outcome is Outcome.REFUSED
     assert "inc-other" in result.reason
     assert house.node(node.name).marked_by == "inc-other"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"state": State.HANDED_OVER}, {"state": State.ENDED, "end": End.WITHDRAWN, "cluster": "another"}],
+    ids=["acting", "handed over", "of another cluster"],
+)
+def test_the_mark_of_an_open_incident_is_never_taken_over(
+    house: House, marks: MarkActivities, changes: dict[str, Any]
+) -> None:
+    node = house.busy_node()
+    run(marks.mark, mark_request(house, node, "inc-other"))
+    house.ledger.upsert_incident(house.view(node, id="inc-other", **changes))
+    assert run(marks.mark, mark_request(house, node)).outcome is Outcome.REFUSED
+    assert house.node(node.name).marked_by == "inc-other"
+
+
+def test_the_mark_that_a_closed_incident_left_becomes_the_next_ones(house: House, marks: MarkActivities) -> None:
+    """A person has stopped an incident with a latched fault: its mark stays, and the node isn't stuck with it."""
+    node = house.busy_node()
+    run(marks.mark, mark_request(house, node, "inc-other"))
+    house.ledger.upsert_incident(house.view(node, id="inc-other", state=State.ENDED, end=End.WITHDRAWN))
+    result = run(marks.mark, mark_request(house, node))
+    assert result.outcome is Outcome.DONE
+    assert "inc-other" in result.reason
+    now = house.node(node.name)
+    assert (now.marked_by, now.schedulable) == (INCIDENT, False)
+    assert run(marks.mark, mark_request(house, node), attempt=2).outcome is Outcome.ALREADY
+    assert run(marks.lift, lift_request(node)).outcome is Outcome.DONE
+    assert house.node(node.name).schedulable
+
+
+def test_who_uncordoned_a_closed_incidents_node_said_no_to_that_one_only(house: House, marks: MarkActivities) -> None:
+    node = house.busy_node()
+    run(marks.mark, mark_request(house, node, "inc-other"))
+    house.world.uncordon(node.name, CLUSTER)
+    house.ledger.upsert_incident(house.view(node, id="inc-other", state=State.ENDED, end=End.WITHDRAWN))
+    assert run(marks.mark, mark_request(house, node)).outcome is Outcome.DONE
+    now = house.node(node.name)
+    assert (now.marked_by, now.schedulable) == (INCIDENT, False)
 
 
 def test_a_gone_node_and_another_machine_are_refused(house: House, marks: MarkActivities) -> None:
