@@ -13,6 +13,10 @@ from medevac.policy.plan import Drain
 TIERS = ("workload", "daemon", "storage")
 """Storage leaves last: what is evicted before it may still need its volumes to end well."""
 NOW_GRACE_S = 30.0
+HEARS_S = 180.0
+"""What `soon` leaves a job that reads the notice from a file but has never told of a checkpoint: the kubelet brings the
+file up to date about a minute late, and the rest is to save in. No more: at a critical fault many such jobs hang, and
+only who tells of checkpoints is known to be worth half of the time."""
 SETTLE_S = 5.0
 """Between the two empty listings that end a drain: a pod bound before the cordon may still arrive."""
 
@@ -77,20 +81,27 @@ class Times:
     def patience(self, workload: Workload | None) -> datetime | None:
         """Until when this workload may keep its pods; None = as long as it runs.
 
-        `soon` gives half of the time to jobs that are known to checkpoint, and none to the others: there is nothing
-        to wait for. `checkpoint` gives everyone all the time but what eviction itself needs.
+        `soon` gives half of the time to jobs that are known to checkpoint, a few minutes to those that can at least
+        hear of it, and none to the others: there is nothing to wait for. `checkpoint` gives everyone all the time but
+        what eviction itself needs.
         """
         match self.drain:
             case Drain.NOW:
                 return self.start
             case Drain.SOON:
-                known = workload is not None and workload.last_checkpoint is not None
-                return self.start + timedelta(seconds=self.drain_s / 2 if known else 0)
+                return self.start + timedelta(seconds=self._soon_s(workload))
             case Drain.CHECKPOINT:
                 needed_s = max(self.drain_s / 5, min(2 * self.grace_s, self.drain_s / 2))
                 return self.start + timedelta(seconds=self.drain_s - needed_s)
             case Drain.JOB_END:
                 return None
+
+    def _soon_s(self, workload: Workload | None) -> float:
+        if workload is None:
+            return 0.0
+        if workload.last_checkpoint is not None:
+            return self.drain_s / 2
+        return min(self.drain_s / 2, HEARS_S) if workload.hears_notice else 0.0
 
     def may_go(self, pod: Pod, workload: Workload | None, now: datetime) -> bool:
         if pod.tier != "workload":

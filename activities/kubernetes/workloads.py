@@ -59,6 +59,7 @@ def _read(client: Client, root: Root, here: list[Object], options: Options) -> W
         started_at=_started(members),
         last_checkpoint=times.get(CHECKPOINTED_AT),
         times=times,
+        hears_notice=any(_hears(pod) for pod in here),
         ready_to_evict=said.get(READY_TO_EVICT) == "true"
         or (bool(members) and all(notes(pod).get(READY_TO_EVICT) == "true" for pod in members)),
     )
@@ -98,6 +99,19 @@ def _gang(root: Root, pod: Object) -> str:
         if all(name in tags for name in names):
             return ",".join(f"{name}={tags[name]}" for name in names)
     return ""
+
+
+def _hears(pod: Object) -> bool:
+    """By a volume. An environment variable is as it was when the container began."""
+    sources = [
+        source
+        for volume in (pod.get("spec") or {}).get("volumes") or ()
+        for source in (volume, *((volume.get("projected") or {}).get("sources") or ()))
+    ]
+    items = [item for source in sources for item in (source.get("downwardAPI") or {}).get("items") or ()]
+    return any(
+        str((item.get("fieldRef") or {}).get("fieldPath", "")).startswith("metadata.annotations") for item in items
+    )
 
 
 def _runs(pod: Object) -> bool:

@@ -208,6 +208,18 @@ def test_replicas_of_a_deployment_stand_alone(site: Site, connect: Connect) -> N
     assert (work.ready_to_evict, work.last_checkpoint) == (False, None), "the other replica has said nothing"
 
 
+def test_who_mounts_its_annotations_can_hear_the_notice(site: Site, connect: Connect) -> None:
+    node = site.add_node()
+    note = {"items": [{"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}]}
+    label = {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}
+    site.pod("own", node, volumes=[{"name": "podinfo", "downwardAPI": note}])
+    site.pod("projected", node, volumes=[{"name": "podinfo", "projected": {"sources": [{"downwardAPI": note}]}}])
+    site.pod("labels", node, volumes=[{"name": "podinfo", "downwardAPI": label}])
+    site.pod("none", node)
+    hears = {work.name.rpartition("/")[2]: work.hears_notice for work in connect().workloads(node)}
+    assert hears == {"own": True, "projected": True, "labels": False, "none": False}
+
+
 @pytest.mark.parametrize("said", ["2026-05-04T10:00:00", "tomorrow", "2999-01-01T00:00:00Z"])
 def test_a_checkpoint_time_that_proves_nothing_is_none(site: Site, connect: Connect, said: str) -> None:
     node = site.add_node()
