@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from pydantic import JsonValue
 from temporalio import activity
@@ -33,6 +33,8 @@ from medevac.policy.plan import Drain
 MOMENT_S = 0.05
 EVIDENCE_S, EVIDENCE_SHARE = 120.0, 0.25
 """How long evidence may take, at most, and of the drain's time."""
+BUDGET_PATIENCE_S = 60.0
+"""A budget that refuses now often lets go a moment later, when the pod before this one is ready elsewhere."""
 LISTED = 20
 """Names in a result; the rest are counted."""
 
@@ -138,6 +140,8 @@ class _Evacuation:
     """Evicted by this attempt, by UID: a successor of the same name is another pod."""
     refusals: dict[str, str] = field(default_factory=dict)
     """Why a pod was not evicted the last time, by UID."""
+    refused_since: dict[str, datetime] = field(default_factory=dict)
+    """When a budget first refused it, by UID."""
     next_try: dict[str, float] = field(default_factory=dict)
     left: list[Pod] = field(default_factory=list)
     attached: list[str] = field(default_factory=list)
@@ -272,10 +276,12 @@ class _Evacuation:
             if gone is not Eviction.BUDGET:
                 self.sent[pod.uid] = pod
                 self.refusals.pop(pod.uid, None)
+                self.refused_since.pop(pod.uid, None)
                 # An accepted eviction that is not seen to terminate is sent again; its UID makes that safe.
                 self.next_try[pod.uid] = time.monotonic() + 5 * wait_s
                 return
             self.refusals[pod.uid] = f"disruption budget {pod.budget or 'without a name'}"
+            self.refused_since.setdefault(pod.uid, self.clock())
         self.next_try[pod.uid] = time.monotonic() + wait_s * random.uniform(1.0, 1.3)  # noqa: S311 - jitter
 
     def _emptied(self) -> StepResult:
@@ -290,7 +296,7 @@ class _Evacuation:
 
     def _time_is_over(self, trouble: str) -> StepResult | None:
         now = self.clock()
-        if now < self.times.deadline:
+        if now < self.times.deadline and (trouble or not self._only_budgets_hold(now)):
             return None
         if trouble:
             return self.end(Outcome.TIMED_OUT, trouble) if now >= self.times.end else None
@@ -310,10 +316,14 @@ class _Evacuation:
         held = [pod for pod in staying if "budget" in self.refusals.get(pod.uid, "")]
         if held:
             budgets = sorted({f"{p.budget or '?'}{f' of {p.budget_owner}' if p.budget_owner else ''}" for p in held})
+            # Jobs that run on by right are no budget's matter, and a yes to it would end them too.
+            only = len(held) == len(staying)
+            when = "at the deadline" if now >= self.times.deadline else "and aren't waited for"
             return self.end(
                 Outcome.BLOCKED,
-                f"disruption budgets refuse at the deadline: {_names(held)}",
+                f"disruption budgets refuse {when}: {_names(held)}",
                 who=", ".join(f"budget {budget}" for budget in budgets),
+                budgets=budgets if only else (),
             )
         if refused := [pod for pod in staying if pod.uid in self.refusals]:
             return self.end(Outcome.TIMED_OUT, f"{_names(refused)}: {self.refusals[refused[0].uid]}")
@@ -323,7 +333,16 @@ class _Evacuation:
             who=", ".join(sorted({pod.workload or pod.name for pod in staying})[:LISTED]),
         )
 
-    def end(self, outcome: Outcome, reason: str, who: str = "") -> StepResult:
+    def _only_budgets_hold(self, now: datetime) -> bool:
+        """Where that isn't waited for: nothing else of this turn can go, and each was refused for a while."""
+        if self.request.budget_waits:
+            return False
+        turn = next_tier(self.left)
+        since = [self.refused_since.get(pod.uid) for pod in turn]
+        patience = timedelta(seconds=min(BUDGET_PATIENCE_S, self.times.drain_s / 4))
+        return bool(turn) and all(at is not None and now - at >= patience for at in since)
+
+    def end(self, outcome: Outcome, reason: str, who: str = "", budgets: Sequence[str] = ()) -> StepResult:
         self.gangs.never_left_stopped()
         gangs = [f"{name}: {how}" for name, how in sorted(self.gangs.said.items())[:LISTED]]
         if gangs:
@@ -333,6 +352,8 @@ class _Evacuation:
             "workloads": list[JsonValue](sorted({pod.workload for pod in self.sent.values() if pod.workload})[:LISTED]),
             "left": list[JsonValue](sorted(f"{pod.namespace}/{pod.name}" for pod in self.left)[:LISTED]),
         }
+        if budgets:
+            proof["budgets"] = list[JsonValue](budgets[:LISTED])
         if self.known:
             proof |= self.known.proof()
         return StepResult(outcome=outcome, reason=redact(reason), who=who, at=self.clock(), proof=proof)

@@ -176,6 +176,8 @@ class EvacuateRequest(Keyed):
     drain_s: float
     pod_grace_s: float
     budget_bypass: bool = False
+    budget_waits: bool = True
+    """False: what only a disruption budget holds isn't waited for until the deadline."""
 
 
 class ActRequest(Keyed):

@@ -14,7 +14,7 @@ from activities import signatures as sig
 from activities.signatures import Mark, Verb
 from medevac.faults.faultset import Remedy
 from medevac.incident import End, Outcome, State, StepKey, StepResult
-from medevac.policy.plan import ApprovalNeed, Plan, Rung
+from medevac.policy.plan import ApprovalNeed, Drain, Plan, Rung
 from workflows.permission import Permission
 from workflows.run import IncidentRun
 from workflows.standing import Again, Standing
@@ -31,6 +31,8 @@ VERBS: dict[Rung, tuple[Verb, ...]] = {
     Rung.TERMINATE: (Verb.TERMINATE,),
 }
 
+TITLE = 300
+"""Characters of a question's title."""
 TAKE_BACK_S = 60.0
 """How long the release of a successor may keep people waiting for the hand-over; it is tried again after it."""
 
@@ -166,22 +168,45 @@ class Remediation:
             await self._prove(plan, (verb,), key)
 
     async def _evacuate(self, plan: Plan) -> None:
-        run = self.run
         if plan.drain is None:
             return
+        result = await self._drain(plan, plan.drain, plan.drain_s, bypass=plan.budget_bypass)
+        if result.outcome is Outcome.BLOCKED and result.proof.get("budgets") and plan.budget_need is not None:
+            await self._ask_about_budgets(plan, plan.budget_need, result)
+            # Their time is over and people know it: what its budget lets go now goes, the rest is deleted.
+            result = await self._drain(plan, Drain.NOW, plan.pod_grace_s, bypass=True)
+        self.standing.judge("evacuate", result)
+
+    async def _drain(self, plan: Plan, drain: Drain, drain_s: float, *, bypass: bool) -> StepResult:
+        run = self.run
         await self._stay()
         run.state = State.EVACUATING
         request = sig.EvacuateRequest(
             key=run.key("evacuate"),
             pre=run.precondition(plan, plan.identity),
-            drain=plan.drain,
-            drain_s=plan.drain_s,
+            drain=drain,
+            drain_s=drain_s,
             pod_grace_s=plan.pod_grace_s,
-            budget_bypass=plan.budget_bypass,
+            budget_bypass=bypass,
+            budget_waits=plan.budget_waits,
         )
-        deadline = plan.drain_s + plan.pod_grace_s
-        result = await self.steps.step(sig.EVACUATE, request, deadline_s=deadline, interrupt=self.standing.stopped)
-        self.standing.judge("evacuate", result)
+        deadline = drain_s + plan.pod_grace_s
+        return await self.steps.step(sig.EVACUATE, request, deadline_s=deadline, interrupt=self.standing.stopped)
+
+    async def _ask_about_budgets(self, plan: Plan, need: ApprovalNeed, blocked: StepResult) -> None:
+        """Returns when people said yes to going around them in this very plan, and it still stands. It counts once."""
+        run = self.run
+        approval = f"{run.incident}-{plan.hash[:8]}-budget-{run.key('budget').n}"
+        why = (f"{blocked.who} refuses at the drain's deadline", *need.why[1:], blocked.reason)
+        title = f"delete pods past {blocked.who} on {run.cluster}/{run.node}, for {plan.rung} for {plan.cause}"
+        need = need.model_copy(update={"why": why})
+        await self.permission.approved(plan, approval, need, title=title[:TITLE])
+        fresh = await self.planner()
+        if not fresh.stays_within(plan):
+            raise Again
+        if run.remedy:
+            limit = timedelta(seconds=2 * plan.pod_grace_s + plan.step_s + plan.verify_s)
+            run.remedy = run.remedy.model_copy(update={"deadline": workflow.now() + limit})
 
     def _begin(self, plan: Plan) -> Remedy:
         """From here on, what our own steps cause is expected."""

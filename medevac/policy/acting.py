@@ -11,7 +11,7 @@ from medevac.policy.climbing import Climb, Climber
 from medevac.policy.durations import words
 from medevac.policy.judging import Judged
 from medevac.policy.ladders import GENTLE, LadderStep
-from medevac.policy.plan import Action, ApprovalNeed, Drain, Mode, Plan, Rung
+from medevac.policy.plan import Action, ApprovalNeed, AtBudget, Drain, Mode, Plan, Rung
 from medevac.policy.situation import Situation
 from medevac.policy.stakes import KEEPS_WORK, Stakes, stakes
 
@@ -89,7 +89,9 @@ class Act:
             drain=drain,
             drain_s=drain_s,
             pod_grace_s=min(policy.drains.pod_grace, MAX_POD_GRACE_S),
-            budget_bypass=policy.drains.bypass_budgets,
+            budget_bypass=drain is not None and policy.drains.at_budget is AtBudget.DELETE,
+            budget_need=self._budget_need() if drain is not None else None,
+            budget_waits=drain is None or policy.drains.at_budget is not AtBudget.HAND_OVER,
             request_first=step.request_first,
             ask_at=ask_at.source if ask_at else None,
             # People outside are not drilled.
@@ -103,6 +105,13 @@ class Act:
             at_stake=cost.at_stake,
             passed_over=climb.passed_over,
         )
+
+    def _budget_need(self) -> ApprovalNeed | None:
+        """Whose yes lets the drain go around a budget. As for another machine: it is others' work that is cut short."""
+        policy = self.here.policy
+        if policy.drains.at_budget is not AtBudget.ASK:
+            return None
+        return policy.need(policy.who_may.replace, ("a disruption budget refuses at the drain's deadline",))
 
     def _mark_waits(self, approval: ApprovalNeed | None) -> bool:
         if approval is None or self.here.lead_class is FaultClass.CRITICAL:

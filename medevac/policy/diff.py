@@ -15,14 +15,14 @@ from medevac.policy.compared import verdicts
 from medevac.policy.durations import seconds, words
 from medevac.policy.judging import LADDER_OF
 from medevac.policy.ladders import LadderStep
-from medevac.policy.plan import Drain, Mode
+from medevac.policy.plan import AtBudget, Drain, Mode
 from medevac.policy.policy import Policy
 from medevac.policy.rules import Do
 
 UP, DOWN, ANY, NEVER = "up", "down", "any", "never"
 """In which direction a setting widens."""
 
-SETTINGS = {
+SETTINGS: dict[str, str | tuple[str, ...]] = {
     "name": NEVER,
     "version": NEVER,
     "simulated_only": ANY,
@@ -34,7 +34,7 @@ SETTINGS = {
     "drains.checkpoint": DOWN,
     "drains.job_end": DOWN,
     "drains.pod_grace": DOWN,
-    "drains.bypass_budgets": UP,
+    "drains.at_budget": tuple(AtBudget),
     "approval_expires": UP,
     "approval_pages": NEVER,
     "watch": DOWN,
@@ -64,7 +64,8 @@ SETTINGS = {
     "limits.lease_ttl_s": ANY,
     "limits.grant_pace_s": DOWN,
 }
-"""Everything not named here is compared by its own function, or counts as widening whenever it changes."""
+"""A tuple: its values in order, the widest last. Everything not named here is compared by its own function, or counts
+as widening whenever it changes."""
 
 
 class PolicyChange(Model):
@@ -289,7 +290,10 @@ def _plain(old: Policy, new: Policy) -> Iterator[PolicyChange]:
         if was == now:
             continue
         way = NEVER if path.startswith(("audiences", "handover")) else SETTINGS.get(path, ANY)
-        up = way == ANY or (way == UP and now > was) or (way == DOWN and now < was)
+        if isinstance(way, tuple):
+            up = way.index(now) > way.index(was)
+        else:
+            up = way == ANY or (way == UP and now > was) or (way == DOWN and now < was)
         yield _change(path, was, now, up, f"{path}: {_written(path, was)} → {_written(path, now)}")
 
 

@@ -70,6 +70,23 @@ class Drain(StrEnum):
     JOB_END = "job_end"
 
 
+class AtBudget(StrEnum):
+    """What becomes of a drain whose pods a disruption budget still refuses to let go. The most careful first."""
+
+    HAND_OVER = "hand_over"
+    """A person has it as soon as nothing else is left to wait for."""
+    WAIT = "wait"
+    """Tried until the drain's deadline, then a person has it."""
+    ASK = "ask"
+    """Tried until the deadline, then people are asked whether those pods may be deleted."""
+    DELETE = "delete"
+    """Tried until the deadline, then they are deleted with their grace."""
+
+    @property
+    def reach(self) -> int:
+        return list(AtBudget).index(self)
+
+
 _NOT_HASHED = {
     "n", "made_at", "reasons", "passed_over", "destroys", "would", "gang", "job_running",
     "drain_s", "wait_s", "watch_s", "step_s",
@@ -146,6 +163,10 @@ class Plan(Model):
     pod_grace_s: float = 30.0
     budget_bypass: bool = False
     """Delete pods whose disruption budget still refuses at the deadline. Never a default."""
+    budget_need: ApprovalNeed | None = None
+    """Who may say yes to that, once, when the deadline has come; None: it isn't asked."""
+    budget_waits: bool = True
+    """False: what only a budget holds isn't waited for until the deadline."""
     request_first: bool = False
     """`replace` only: ask for the successor before the drain ends."""
     ask_at: Source | None = None
@@ -187,7 +208,10 @@ class Plan(Model):
     @cached_property
     def hash(self) -> str:
         """Equal for plans that would do the same to the same machine for the same faults, whenever they are made."""
-        unsaid = {name for name in ("order", "ask_at") if getattr(self, name) is None}
+        # What was added later is left out where it says nothing, so that older plans keep their hash.
+        unsaid = {name for name in ("order", "ask_at", "budget_need") if getattr(self, name) is None}
+        if self.budget_waits:
+            unsaid.add("budget_waits")
         left_out: dict[str, Any] = dict.fromkeys(_NOT_HASHED | unsaid, True)
         if self.approval is not None:
             left_out["approval"] = self.approval.unsaid

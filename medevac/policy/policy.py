@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
@@ -14,7 +14,7 @@ from medevac.policy.durations import Duration
 from medevac.policy.ladders import LADDERS, Ladder
 from medevac.policy.names import Name
 from medevac.policy.people import Who, WhoMay, need
-from medevac.policy.plan import ApprovalNeed, Drain, Rung
+from medevac.policy.plan import ApprovalNeed, AtBudget, Drain, Rung
 from medevac.policy.pools import STORAGE, Pool
 from medevac.policy.rules import Rule
 from medevac.policy.shifts import Shifts
@@ -32,8 +32,19 @@ class Drains(Model):
     job_end: Annotated[Duration, Field(gt=0, le=86_400)] = 86_400.0
     pod_grace: GentleGrace = 30.0
     """A pod's own time to stop, once it is evicted."""
-    bypass_budgets: bool = False
-    """Delete pods whose disruption budget still refuses at the deadline. Never a default."""
+    at_budget: AtBudget = AtBudget.ASK
+    """What is done about pods that a disruption budget still refuses at the deadline. `delete` is never a default."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_spelling(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or "bypass_budgets" not in given:
+            return given
+        rest = {name: value for name, value in given.items() if name != "bypass_budgets"}
+        old = given["bypass_budgets"]
+        if "at_budget" in rest or not isinstance(old, bool):
+            raise ValueError("`bypass_budgets: true` is an older way to write `at_budget: delete`; write only that")
+        return {**rest, "at_budget": AtBudget.DELETE} if old else rest
 
     def of(self, drain: Drain) -> float:
         return {

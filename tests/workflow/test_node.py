@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -244,6 +245,76 @@ async def test_resume_plans_a_handed_over_incident_again_and_it_goes_on(start: S
     assert "blocked by budget team/db" in line
 
 
+BUDGET = StepResult(
+    outcome=Outcome.BLOCKED, reason="team/db-0", who="budget team/db of ops", proof={"budgets": ["team/db of ops"]}
+)
+
+
+def answered(state: ApprovalState) -> Callable[[sig.AskRequest], StepResult]:
+    """People's word, as the question finds it."""
+
+    def ask(request: sig.AskRequest) -> StepResult:
+        waiter = request.request.waiter
+        covers = {waiter.incident: waiter.plan_hash} if state is ApprovalState.APPROVED else {}
+        result = ApprovalResult(
+            id=request.request.id, state=state, by=("bob",), decided_at=datetime.now(UTC), covers=covers
+        )
+        return StepResult(outcome=Outcome.DONE, at=datetime.now(UTC), proof={"result": result.model_dump(mode="json")})
+
+    return ask
+
+
+async def test_people_are_asked_about_a_budget_and_their_yes_counts_for_this_drain_once(
+    start: Start, script: Script
+) -> None:
+    need = ApprovalNeed(groups=("approver",), expires_s=60, why=("a disruption budget refuses",))
+    script.planner = lambda request: plan_for(request, budget_need=need)
+    script.on(sig.ASK, answered(ApprovalState.APPROVED))
+    script.on(sig.EVACUATE, lambda r: StepResult(outcome=Outcome.DONE) if r.budget_bypass else BUDGET)
+    handle = await start()
+    assert await handle.result() == "returned"
+    (asked,) = [request.request for request in script.asked(sig.ASK)]
+    assert "budget team/db of ops" in asked.title
+    assert "budget team/db of ops refuses" in asked.need.why[0]
+    assert asked.waiter.plan_hash == script.asked(sig.ACT)[0].pre.plan_hash
+    first, second = script.asked(sig.EVACUATE)
+    assert (first.budget_bypass, second.budget_bypass) == (False, True)
+    assert (second.drain, second.drain_s) == (Drain.NOW, 1)
+    assert second.pre.approvals == (asked.id,), "the yes isn't counted again before each deletion"
+    assert script.asked(sig.ACT)[0].pre.approvals == (asked.id,)
+
+
+async def test_a_no_about_a_budget_latches_and_nothing_is_deleted(start: Start, script: Script) -> None:
+    need = ApprovalNeed(groups=("approver",), expires_s=60, why=("a disruption budget refuses",))
+
+    def planner(request: sig.PlanRequest) -> Plan:
+        said_no = any(line.kind == "latch" for line in script.lines)
+        return plan_for(request, action=Action.HAND_OVER) if said_no else plan_for(request, budget_need=need)
+
+    script.planner = planner
+    script.on(sig.ASK, answered(ApprovalState.REJECTED))
+    script.on(sig.EVACUATE, lambda _: BUDGET)
+    handle = await start()
+    await reaches(handle, State.HANDED_OVER)
+    assert [request.budget_bypass for request in script.asked(sig.EVACUATE)] == [False]
+    assert "act" not in script.names()
+    await handle.terminate("done")
+
+
+async def test_a_yes_about_a_budget_is_void_when_the_node_would_lose_more_by_now(start: Start, script: Script) -> None:
+    need = ApprovalNeed(groups=("approver",), expires_s=60, why=("a disruption budget refuses",))
+    script.planner = lambda request: plan_for(
+        request, budget_need=need, at_stake=("work of a/b",) if script.asked(sig.ASK) else (),
+        **({"action": Action.HAND_OVER} if len(script.asked(sig.ASK)) > 1 else {}),
+    )  # fmt: skip
+    script.on(sig.ASK, answered(ApprovalState.APPROVED))
+    script.on(sig.EVACUATE, lambda r: BUDGET)
+    handle = await start()
+    await reaches(handle, State.HANDED_OVER)
+    assert not any(request.budget_bypass for request in script.asked(sig.EVACUATE)[:2])
+    await handle.terminate("done")
+
+
 async def test_resume_never_overrides_a_latch_and_says_so(start: Start, script: Script) -> None:
     def planner(request: sig.PlanRequest) -> Plan:
         if any(line.kind == "latch" for line in script.lines):
@@ -267,15 +338,7 @@ async def test_who_has_it_planned_again_says_why_and_is_asked_anew(start: Start,
     need = ApprovalNeed(groups=("approver",), expires_s=60, why=("mode approve",))
     script.planner = lambda request: plan_for(request, approval=None if request.hand_over else need)
 
-    def ask(request: sig.AskRequest) -> StepResult:
-        given = request.request
-        result = ApprovalResult(
-            id=given.id, state=ApprovalState.APPROVED, by=("bob",), decided_at=datetime.now(UTC),
-            covers={given.waiter.incident: given.waiter.plan_hash},
-        )  # fmt: skip
-        return StepResult(outcome=Outcome.DONE, at=datetime.now(UTC), proof={"result": result.model_dump(mode="json")})
-
-    script.on(sig.ASK, ask)
+    script.on(sig.ASK, answered(ApprovalState.APPROVED))
     handle = await handed_over_by_a_budget(start, script)
     with pytest.raises(WorkflowUpdateFailedError):
         await handle.execute_update(NodeWorkflow.resume, By(who="ada"))

@@ -147,6 +147,50 @@ def test_bypassing_a_budget_waits_for_the_deadline(house: House, drains: Evacuat
     assert deleted.at >= before + timedelta(seconds=0.6)
 
 
+def test_what_only_a_budget_holds_is_said_so_that_it_can_be_asked_about(
+    house: House, drains: EvacuationActivities
+) -> None:
+    node = house.marked(house.busy_node())
+    pod = workload_pods(house, node)[0]
+    house.world.budget("team/never", 1_000, CLUSTER)
+    house.world.guard_pod(pod.uid, "team/never")
+    result = run(drains.evacuate, house.evacuate_request(node, Drain.SOON, 0.6, 0.2))
+    assert result.proof["budgets"] == ["team/never"]
+
+
+def test_a_yes_about_a_budget_never_ends_jobs_that_run_on_by_right(
+    house: House, drains: EvacuationActivities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = house.marked(house.busy_node())
+    (mine,) = workload_pods(house, node)
+    house.world.budget("team/never", 1_000, CLUSTER)
+    house.world.guard_pod(mine.uid, "team/never")
+    cluster = house.registry.cluster(CLUSTER)
+    pods, other = cluster.pods, mine.model_copy(update={"uid": "other", "name": "other-0", "workload": "other/job"})
+    monkeypatch.setattr(cluster, "pods", lambda name: [*pods(name), other])
+    works = [Workload(name=mine.workload, ready_to_evict=True), Workload(name="other/job")]
+    monkeypatch.setattr(cluster, "workloads", lambda _: works)
+    result = run(drains.evacuate, house.evacuate_request(node, Drain.JOB_END, 0.6, 0.2))
+    assert result.outcome is Outcome.BLOCKED
+    assert result.who == "budget team/never"
+    assert "budgets" not in result.proof
+
+
+def test_a_budget_that_isn_t_waited_for_hands_over_long_before_the_deadline(
+    house: House, drains: EvacuationActivities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("activities.evacuation.BUDGET_PATIENCE_S", 0.3)
+    node = house.marked(house.busy_node())
+    pod = workload_pods(house, node)[0]
+    house.world.budget("team/never", 1_000, CLUSTER)
+    house.world.guard_pod(pod.uid, "team/never")
+    before = datetime.now(UTC)
+    result = run(drains.evacuate, house.evacuate_request(node, Drain.SOON, 50, 0.2, budget_waits=False))
+    assert datetime.now(UTC) - before < timedelta(seconds=40)
+    assert (result.outcome, result.who) == (Outcome.BLOCKED, "budget team/never")
+    assert [left.uid for left in workload_pods(house, node)] == [pod.uid]
+
+
 def test_throttled_evictions_are_made_later(house: House, drains: EvacuationActivities) -> None:
     node = house.marked(house.busy_node())
     house.world.script(Effect.EVICT, Manner.THROTTLE, times=2, retry_after_s=0.1)
@@ -249,6 +293,9 @@ def test_a_workload_that_tolerates_the_mark_must_leave_all_the_same() -> None:
     (Drain.SOON, Workload(name="job"), 0),
     (Drain.SOON, Workload(name="job", last_checkpoint=START - timedelta(hours=1)), 50),
     (Drain.SOON, Workload(name="job", last_checkpoint=START + timedelta(seconds=1)), 0),
+    (Drain.SOON, Workload(name="job", hears_notice=True), 50),
+    (Drain.SOON, Workload(name="job", hears_notice=True, ready_to_evict=True), 0),
+    (Drain.NOW, Workload(name="job", hears_notice=True), 0),
     (Drain.CHECKPOINT, Workload(name="job"), 80),
     (Drain.CHECKPOINT, None, 80),
     (Drain.CHECKPOINT, Workload(name="job", last_checkpoint=START), 0),
@@ -261,6 +308,16 @@ def test_how_long_a_job_may_keep_its_pods(drain: Drain, workload: Workload | Non
     times = Times.of(drain, START, 100, 10)
     at = [s for s in range(200) if times.may_go(pod(), workload, START + timedelta(seconds=s))]
     assert (at[0] if at else None) == free_at_s
+
+
+def test_a_job_that_can_hear_of_it_gets_three_minutes_of_a_quarter_of_an_hour() -> None:
+    """The kubelet shows the notice up to a minute later; without a floor it would be gone by then."""
+    times = Times.of(Drain.SOON, START, 900, 30)
+    hears = Workload(name="job", hears_notice=True)
+    assert not times.may_go(pod(), hears, START + timedelta(seconds=179))
+    assert times.may_go(pod(), hears, START + timedelta(seconds=180))
+    saved = hears.model_copy(update={"last_checkpoint": START + timedelta(seconds=70)})
+    assert times.may_go(pod(), saved, START + timedelta(seconds=71))
 
 
 def test_a_pod_gets_at_most_thirty_seconds_when_the_machine_is_dying() -> None:

@@ -11,6 +11,7 @@ from medevac.faults.classes import FaultClass
 from medevac.policy import bounds
 from medevac.policy.active import PolicyVersion, policy_hash
 from medevac.policy.loading import PolicyError, load, schema
+from medevac.policy.plan import AtBudget
 from medevac.policy.text import MAX_BYTES
 from tests.unit.policy.cases import NOW, policy, version
 
@@ -79,6 +80,16 @@ def test_json_is_read_as_well_and_means_the_same() -> None:
     made = policy()
     assert load(made.model_dump_json()) == made
     assert policy_hash(made.model_dump_json()) == policy_hash(json.dumps(json.loads(made.model_dump_json()), indent=2))
+
+
+def test_the_older_spelling_of_what_comes_at_a_budget_is_read() -> None:
+    assert load(HEAD).drains.at_budget is AtBudget.ASK
+    assert load(HEAD + "drains: {bypass_budgets: true}\n").drains.at_budget is AtBudget.DELETE
+    assert load(HEAD + "drains: {bypass_budgets: false}\n").drains.at_budget is AtBudget.ASK
+    with pytest.raises(PolicyError, match=r"p.yaml:3:9: drains: .*older way to write"):
+        load(HEAD + "drains: {bypass_budgets: true, at_budget: wait}\n", "p.yaml")
+    with pytest.raises(PolicyError, match="not one of hand_over, wait, ask, delete"):
+        load(HEAD + "drains: {at_budget: delte}\n", "p.yaml")
 
 
 def test_comments_and_spelling_do_not_change_the_hash() -> None:
