@@ -8,7 +8,7 @@ from activities.storage.policies import Policies
 from activities.storage.silences import Silences
 from medevac.faults.classes import FaultClass
 from medevac.fleet.lease import LeaseRequest
-from medevac.policy.holding import window
+from medevac.policy.opening import asking_window, window
 from medevac.policy.silences import Holds, Subject, silenced
 
 DISRUPTION = (Holds.MARK, Holds.DESTRUCTIVE)
@@ -26,14 +26,18 @@ class Holding:
         """Empty where nothing holds it. A notice has the provider's own time, which its plan knew."""
         if lease.fault_class is FaultClass.PLANNED:
             return ""
+        # A lease names the pool as a domain, within its cluster.
+        pool = (lease.pool or "").rpartition("/")[2] or None
         subject = Subject(
-            cluster=lease.cluster, pool=lease.pool, node=lease.node, fault=lease.fault, fault_class=lease.fault_class
+            cluster=lease.cluster, pool=pool, node=lease.node, fault=lease.fault, fault_class=lease.fault_class
         )
         standing = self._silences.standing(now)
         policy = self._policies.active().policy
         for edge in DISRUPTION:
-            if held := window(policy, lease.pool, edge, now):
+            if held := window(policy, pool, edge, now):
                 return held.why
             if silence := silenced(standing, subject, edge, now):
                 return str(silence)
-        return ""
+        # Planned before the window began, it would ask nobody: it is held until it is planned anew.
+        asked = None if lease.person_asked else asking_window(policy, pool, now)
+        return f"{asked.why}; what was planned before it waits" if asked else ""

@@ -8,9 +8,11 @@ from datetime import datetime, timedelta
 from medevac.faults.classes import FaultClass
 from medevac.fleet.asking import Asking, Candidate
 from medevac.policy.climbing import Climb, Climber
+from medevac.policy.cost import Cost, cost
 from medevac.policy.durations import words
 from medevac.policy.judging import Judged
 from medevac.policy.ladders import GENTLE, LadderStep
+from medevac.policy.opening import asking_window
 from medevac.policy.plan import Action, ApprovalNeed, AtBudget, Drain, Mode, Plan, Rung
 from medevac.policy.situation import Situation
 from medevac.policy.stakes import KEEPS_WORK, Stakes, stakes
@@ -156,6 +158,7 @@ class Act:
             why.append(f"{node.hands_off} asked for hands off this node")
         if node.foreign_cordon:
             why.append(f"{node.foreign_cordon} has cordoned this node")
+        why += self._by_time_and_cost()
         if self.here.context.history.bad_parts and rung is not Rung.WAIT:
             why.append("a part of it was sent back before, and is here again")
         if self.here.lead.fault.order is not None:
@@ -170,6 +173,17 @@ class Act:
         may = policy.who_may
         who = may.loss if cost.data or cost.slot else may.reboot if rung in GENTLE else may.replace
         return policy.need(who, tuple(why))
+
+    def _by_time_and_cost(self) -> tuple[str, ...]:
+        """Also of what was agreed to for a whole list, which knew neither."""
+        here, policy, rung = self.here, self.here.policy, self.step.rung
+        if self._world_sets_the_deadline():
+            return ()
+        pool = here.node.pool
+        asked = asking_window(policy, pool, here.now) if rung.destructive or rung not in KEEPS_WORK else None
+        lost = cost(here.context.workloads, policy.checkpoints, here.now) if rung not in KEEPS_WORK else Cost(0.0, ())
+        reasons = (asked.why if asked else "", lost.why(policy.ask_above_gpu_hours))
+        return tuple(filter(None, reasons))
 
     def _world_sets_the_deadline(self) -> bool:
         """Spot, retirement today: the machine goes anyway, so leaving in time needs no vote. Nothing else is exempt."""

@@ -6,6 +6,7 @@ for every fault class, every code that either policy names, and every pool, so t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,6 +44,7 @@ SETTINGS: dict[str, str | tuple[str, ...]] = {
     "probation": DOWN,
     "repeat": UP,
     "quiet": NEVER,
+    "ask_above_gpu_hours": UP,
     "evidence": UP,  # by their names' order: from required to wanted
     "tickets.patience": NEVER,
     "tickets.chases": NEVER,
@@ -276,9 +278,12 @@ def _windows(old: Policy, new: Policy) -> Iterator[PolicyChange]:
         elif now is None:
             yield _change(here, was, None, True, f"{text}: gone")
         else:
-            same_times = was.model_copy(update={"holds": now.holds, "pools": now.pools, "reason": now.reason}) == now
+            free = {name: getattr(now, name) for name in ("holds", "pools", "reason", "asks")}
+            same_times = was.model_copy(update=free) == now
             no_fewer = not now.pools or (bool(was.pools) and set(was.pools) <= set(now.pools))
-            up = not (same_times and no_fewer and set(was.holds) <= set(now.holds))
+            # What was held and asks from now on may go with a yes.
+            no_looser = was.asks or not now.asks
+            up = not (same_times and no_fewer and no_looser and set(was.holds) <= set(now.holds))
             yield _change(here, was, now, up, f"{text}: changed")
 
 
@@ -293,7 +298,8 @@ def _plain(old: Policy, new: Policy) -> Iterator[PolicyChange]:
         if isinstance(way, tuple):
             up = way.index(now) > way.index(was)
         else:
-            up = way == ANY or (way == UP and now > was) or (way == DOWN and now < was)
+            a_now, a_was = (math.inf if value is None else value for value in (now, was))
+            up = way == ANY or (way == UP and a_now > a_was) or (way == DOWN and a_now < a_was)
         yield _change(path, was, now, up, f"{path}: {_written(path, was)} → {_written(path, now)}")
 
 

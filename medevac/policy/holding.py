@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from medevac.faults.classes import FaultClass
+from medevac.policy.opening import Held, window
 from medevac.policy.plan import Action, Plan
-from medevac.policy.policy import Policy
 from medevac.policy.silences import Holds, Subject, silenced
 from medevac.policy.situation import Situation
 from medevac.policy.wording import sentence
 
 SILENCE_LOOK_S = 300.0
 """A silence may be ended early, by a person who then waits."""
-WINDOW_LOOK_S = 3_600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    until: datetime
-    why: str
-    look_s: float
 
 
 def hold(here: Situation, plan: Plan) -> Plan:
@@ -62,19 +53,6 @@ def _silence(here: Situation, edge: Holds) -> Held | None:
         return None
     first = min(standing, key=lambda one: one.until)
     return Held(first.until, str(first), SILENCE_LOOK_S)
-
-
-def window(policy: Policy, pool: str | None, edge: Holds, now: datetime) -> Held | None:
-    """The window of the policy that holds `edge` in this pool the longest."""
-    found = []
-    for name, one in policy.windows.items():
-        if edge not in one.holds or not one.covers(pool):
-            continue
-        if (until := one.until(now)) is not None:
-            because = f": {one.reason}" if one.reason else ""
-            why = f"window `{name}` holds it until {until:%Y-%m-%d %H:%M} UTC{because}"
-            found.append(Held(until, why, WINDOW_LOOK_S))
-    return max(found, key=lambda held: held.until, default=None)
 
 
 def subjects(here: Situation) -> tuple[Subject, ...]:

@@ -141,6 +141,8 @@ class Policy(Model):
     """When shifts change: the hand-over is posted in chat then."""
     tickets: TicketCare = TicketCare()
     audiences: Audiences = Audiences()
+    ask_above_gpu_hours: Annotated[float, Field(ge=0)] | None = None
+    """Whatever disrupts asks where more than so many GPU-hours of work would be lost, or nobody knows how many."""
     evidence: Literal["wanted", "required"] = "wanted"
     """What is known about a machine is kept before anything irreversible. `required`: where it can't be had, wait."""
 

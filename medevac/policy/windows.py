@@ -56,6 +56,8 @@ class Window(Model):
     holds: tuple[Holds, ...] = Field(default=(Holds.DESTRUCTIVE,), min_length=1)
     pools: tuple[Name, ...] = ()
     """Of which pools; none named: of all."""
+    asks: bool = False
+    """People are asked first about what would disrupt, instead of its being held."""
     outside: bool = False
     reason: str = Field(default="", max_length=300)
 
@@ -65,6 +67,8 @@ class Window(Model):
             raise ValueError("give exactly one of `cron` (with `lasts`) and `ical`")
         if (self.cron is None) != (self.lasts is None):
             raise ValueError("`cron` says when it begins and `lasts` how long; they go together")
+        if self.asks and (Holds.DESTRUCTIVE not in self.holds or Holds.MARK in self.holds):
+            raise ValueError("`asks` is about what disrupts a marked node: give `holds: [destructive]`, without `mark`")
         if self.cron is not None:
             if len(self.cron.split()) != 5:
                 raise ValueError(f"`{self.cron}` has not five fields: minute hour day month weekday")

@@ -44,7 +44,8 @@ def _windows(policy: Policy, now: datetime) -> Iterator[str]:
         zone = ZoneInfo(window.zone)
         held = ", ".join(window.holds) + (f" of {', '.join(window.pools)}" if window.pools else "")
         until = window.until(now)
-        state = f"holds {held} now, until {until.astimezone(zone):%a %Y-%m-%d %H:%M}" if until else f"would hold {held}"
+        does, would = ("asks about", "would ask about") if window.asks else ("holds", "would hold")
+        state = f"{does} {held} now, until {until.astimezone(zone):%a %Y-%m-%d %H:%M}" if until else f"{would} {held}"
         spans = [(a.astimezone(zone), b.astimezone(zone)) for a, b in islice(window.spans(now), 2)]
         times = (
             "; ".join(f"{a:%a %Y-%m-%d %H:%M} to {b:%a %Y-%m-%d %H:%M}" for a, b in spans) or "never within 400 days"

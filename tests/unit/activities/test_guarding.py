@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -166,3 +167,25 @@ def test_a_window_or_silence_that_began_while_one_waited_in_line_holds_it(house:
     assert not house.guard.leases()
     silences.end("s-1", "otto", now)
     assert run(leases.acquire, acquire_request(house, node), attempt=2).granted
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["holds", "asks"])
+def test_a_window_of_a_pool_holds_what_was_planned_before_it_began(house: House, asks: bool) -> None:
+    """Also one that asks: a plan from before it has asked nobody."""
+    node = house.busy_node()
+    window = {"cron": "0 0 * * *", "lasts": "1d", "zone": "UTC", "pools": [node.pool], "asks": asks, "reason": "work"}
+    active = house.policies.active().policy.model_dump(mode="json")
+    house.activate(json.dumps(active | {"windows": {"office": window}}))
+    holding = Holding(house.policies, Silences(house.db))
+    leases = LeaseActivities(house.guard, house.census, house.ledger, house.bounded, holding=holding)
+    request = acquire_request(house, node)
+    # As a workflow names it: the domain, within its cluster.
+    lease = request.lease.model_copy(update={"pool": node.domains["pool"]})
+    with pytest.raises(ApplicationError, match="window `office`"):
+        run(leases.acquire, request.model_copy(update={"lease": lease}))
+    agreed = lease.model_copy(update={"person_asked": True})
+    if asks:
+        assert run(leases.acquire, request.model_copy(update={"lease": agreed})).granted
+    else:
+        with pytest.raises(ApplicationError, match="window `office`"):
+            run(leases.acquire, request.model_copy(update={"lease": agreed}))

@@ -33,6 +33,9 @@ def rich() -> Policy:
         Mode.APPROVE,
         checkpoints=[{"kinds": ["Job"], "interval": "30m"}],
         watch=900,
+        ask_above_gpu_hours=100,
+        windows={"freeze": {"cron": "0 0 1 1 *", "lasts": "1d", "zone": "UTC"},
+                 "office": {"cron": "0 9 * * 1-5", "lasts": "9h", "zone": "UTC", "asks": True}},
         evidence="required",
         attempts={"same_rung": 1, "window": 864_000, "incidents": 3},
         drains={"now": 20, "soon": 600, "checkpoint": 1_800, "job_end": 43_200, "pod_grace": 20,
@@ -119,6 +122,10 @@ WIDER: dict[str, Edit] = {
     "probation": put("probation", to=60),
     "checkpoints": put("checkpoints", to=[]),
     "simulated": put("simulated_only", to=True),
+    "cost no longer asked about": put("ask_above_gpu_hours", to=None),
+    "more may be lost": put("ask_above_gpu_hours", to=200),
+    "a window that held asks": put("windows", "freeze", "asks", to=True),
+    "a window that asked is gone": lambda d: d["windows"].pop("office"),
     "evidence not waited for": put("evidence", to="wanted"),
 }  # fmt: skip
 
@@ -167,6 +174,10 @@ NARROWER: dict[str, Edit] = {
     "spares": put("limits", "min_spares", to=5),
     "same rung stays, window longer": put("attempts", "window", to=2_000_000),
     "drain": put("drains", "soon", to=900),
+    "less may be lost": put("ask_above_gpu_hours", to=0),
+    "a window that asked holds": put("windows", "office", "asks", to=False),
+    "a window more that asks": put(
+        "windows", "more", to={"cron": "0 1 * * *", "lasts": 60, "zone": "UTC", "asks": True}),
     "budgets not waited for": put("drains", "at_budget", to="hand_over"),
     "probation": put("probation", to=200_000),
     "name": put("name", to="other"),

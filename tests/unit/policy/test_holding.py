@@ -98,6 +98,29 @@ def test_a_window_holds_what_it_says() -> None:
     assert under(faults(CRITICAL), given=window(Holds.MARK, pools=["serve"])).action is Action.ACT
 
 
+def test_in_a_window_that_asks_disruption_goes_on_with_a_yes() -> None:
+    asking = window(Holds.DESTRUCTIVE, asks=True, reason="people are at work")
+    plan = under(faults("xid/119"), given=asking)
+    assert (plan.action, plan.mark) == (Action.ACT, True)
+    assert plan.approval is not None
+    assert plan.approval.why == ("window `freeze` asks until 2026-05-01 23:00 UTC: people are at work",)
+    assert under(faults("xid/119"), given=window(Holds.DESTRUCTIVE, asks=True, pools=["serve"])).approval is None
+    assert (
+        under(faults("xid/119"), given={**asking, "also": window(Holds.DESTRUCTIVE)["freeze"]}).action is Action.WATCH
+    )
+
+
+def test_a_window_asks_nobody_where_the_world_sets_the_deadline() -> None:
+    notice = fault(PLANNED, not_before=NOW + timedelta(minutes=30))
+    assert under(faults(notice), given=window(Holds.DESTRUCTIVE, asks=True)).approval is None
+
+
+@pytest.mark.parametrize("holds", [[Holds.NOTIFY], [Holds.MARK, Holds.DESTRUCTIVE]])
+def test_a_window_asks_only_about_what_disrupts_a_marked_node(holds: list[Holds]) -> None:
+    with pytest.raises(ValidationError, match="marked node"):
+        policy(windows={"w": {"cron": "0 0 * * *", "lasts": "1h", "zone": "UTC", "asks": True, "holds": holds}})
+
+
 def test_a_machine_that_the_provider_takes_before_then_is_left_in_time() -> None:
     notice = fault(PLANNED, not_before=NOW + timedelta(minutes=30))
     unheld = under(faults(notice))
