@@ -194,6 +194,23 @@ async def rejected_handed_over_and_confirmed(r: Recorder) -> list[Handle]:
     return [handle, approval]
 
 
+async def resumed_past_a_budget(r: Recorder) -> list[Handle]:
+    """Handed over by a budget, ordered on, then asked about it."""
+    need = ApprovalNeed(groups=("approvers",), expires_s=60, why=("a disruption budget refuses",))
+    r.script.planner = lambda request: plan_for(request, budget_need=need if r.script.asked(sig.EVACUATE) else None)
+    blocked = StepResult(
+        outcome=Outcome.BLOCKED, reason="team/db-0", who="budget team/db", proof={"budgets": ["team/db"]}
+    )
+    r.script.on(sig.EVACUATE, lambda request: StepResult(outcome=Outcome.DONE) if request.budget_bypass else blocked)
+    r.script.on(sig.ASK, r.ask)
+    handle = await r.node()
+    await r.reaches(handle, State.HANDED_OVER)
+    await handle.execute_update(NodeWorkflow.resume, By(who="alice", reason="ask about it"))
+    await r.vote(Verdict.APPROVE)
+    await handle.result()
+    return [handle]
+
+
 async def held_worse_and_aborted(r: Recorder) -> list[Handle]:
     r.script.on(sig.EVACUATE, until_cancelled)
     handle = await r.node(code="xid/119")
@@ -264,6 +281,7 @@ CASES: dict[str, Callable[[Recorder], Awaitable[list[Handle]]]] = {
         asked_elsewhere_and_taken_back,
         approved,
         rejected_handed_over_and_confirmed,
+        resumed_past_a_budget,
         held_worse_and_aborted,
         observed_until_quiet,
         campaign,
