@@ -21,6 +21,7 @@ from activities.intended import Lost, Rejected, SendOnce
 from activities.ports import HasThread, NotAllowed, NotSent, Thread, TicketRef, Unclear, Unreadable
 from activities.registry import NotConfigured, Registry
 from activities.storage.cases import BadPart, Cases, Gone
+from activities.storage.fences import Fences
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
 from activities.ticketing import name_of
@@ -45,6 +46,7 @@ class CaseActivities:
         ledger: Ledger,
         cases: Cases,
         policies: Policies,
+        fences: Fences,
         once: SendOnce,
         confirm: Confirm,
         clock: Clock = utcnow,
@@ -53,6 +55,7 @@ class CaseActivities:
         self._facts = CaseFacts(registry, ledger)
         self._cases = cases
         self._policies = policies
+        self._fences = fences
         self._once = once
         self._confirm = confirm
         self._clock = clock
@@ -116,14 +119,27 @@ class CaseActivities:
         except NotConfigured as error:
             why = str(error)
             return self._change(case.id, lambda c: course.failed(c, why, now()))
+        if why := self._frozen(case):
+            return self._change(case.id, lambda c: course.frozen(c, why, now()))
         self._keep(case)
         letter = case.letter
+
+        def send() -> TicketRef:
+            # Since the first look, evidence was kept, the ticket looked for and the intent written.
+            try:
+                why = self._frozen(case)
+            except Unreadable as error:
+                raise NotSent(str(error)) from None
+            if why:
+                raise NotSent(why)
+            return tickets.open(case.id, letter.title, letter.body, case.provider)
+
         try:
             ref, _ = self._once.send(
                 StepKey(incident=case.id, step="open", n=case.tries),
                 "ticket",
                 find=lambda: tickets.find(case.id),
-                send=lambda: tickets.open(case.id, letter.title, letter.body, case.provider),
+                send=send,
             )
         except (Rejected, Lost) as error:
             why = redact(str(error), 300)
@@ -131,10 +147,23 @@ class CaseActivities:
         except ApplicationError as error:
             if error.type == "Unclear":
                 raise  # It may have been sent: only looking for it again, in this very step, tells.
+            if why := self._frozen(case):
+                return self._change(case.id, lambda c: course.frozen(c, why, now()))
             why = error.message
             return self._change(case.id, lambda c: course.troubled(c, why, now()))
         ticket = Ticket(system=case.system, id=ref.id, url=ref.url)
         return self._change(case.id, lambda c: course.opened(c, ticket, now()))
+
+    def _frozen(self, case: Case) -> str:
+        """What holds its ticket back, by any of its machines; empty where nothing does. Raises `Unreadable`."""
+        for subject in case.subjects:
+            view, node = self._facts.view(subject.incident), self._facts.node(subject.cluster, subject.node)
+            pool = view.pool if view is not None else None
+            for provider in {case.provider, node.machine.provider if node else case.provider}:
+                fence = self._fences.blocking(subject.cluster, subject.node, pool, provider)
+                if fence is not None:
+                    return f"{fence.said}; the ticket is opened once it is thawed"
+        return ""
 
     def _keep(self, case: Case) -> None:
         """The whole bundle, beside what of it leaves the company. It holds nothing back."""

@@ -91,7 +91,8 @@ class EvacuationActivities:
                     self._nothing_stays_stopped(request.pre)
                 return StepResult(outcome=Outcome.REFUSED, reason=refused.reason, who=refused.who, at=self._clock())
             try:
-                return work.run()
+                with self._look.again(request.pre, *filter(None, [recent.node])):
+                    return work.run()
             except Refused as refused:
                 return work.end(Outcome.REFUSED, refused.reason, who=refused.who)
             except Cancelled:

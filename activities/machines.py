@@ -19,9 +19,10 @@ from activities.deadline import deadline
 from activities.evidence import Evidence
 from activities.failures import Refused, redact, unreadable, waits
 from activities.heartbeat import Cancelled, Pulse
+from activities.last_look import Frozen
 from activities.means import means, of_successor, stub
 from activities.ports import Cluster, MachineState, NotAllowed, NotSent, Provider, Unclear, Unreadable, Verb
-from activities.precondition import Look
+from activities.precondition import FENCE_RETRY_S, Look
 from activities.proof import World, another_machine, frees, missing
 from activities.registry import NotConfigured, Registry
 from activities.silence import let_go
@@ -118,14 +119,20 @@ class MachineActivities:
             return self._end(Outcome.ALREADY, f"a successor was asked for before: {asked}", identity=node.identity)
         # From here on the call counts as made. Only a sure "not sent" takes that back.
         try:
+            # Writing the intent may have taken seconds: a freeze of that time is older than the call.
+            self._look.fence(request.pre, node)
+            self._look.fence(request.pre, told)
             self._still_ours(entered, looked)
-        except ApplicationError:
-            self._intents.void(request.key, "the attempt's time was over before the call", self._clock())
+        except ApplicationError as error:
+            self._intents.void(request.key, error.message, self._clock())
             raise
         try:
-            answer = provider.do(request.verb, _ordered(told, request.pre), request.pre.incident)
+            with self._look.again(request.pre, node, told):
+                answer = provider.do(request.verb, _ordered(told, request.pre), request.pre.incident)
         except NotSent as error:
             self._intents.void(request.key, redact(str(error)), self._clock())
+            if isinstance(error, Frozen):
+                raise waits(str(error), FENCE_RETRY_S, "Frozen") from None
             if error.final:
                 return self._end(Outcome.FAILED, f"{provider.name} refuses: {redact(str(error))}", proof=NOT_SENT)
             raise waits(
@@ -168,7 +175,7 @@ class MachineActivities:
         forcing = steps.Forcing(provider, self._ledger, self._look, request, intent)
         with Pulse() as pulse:
             while True:
-                now = self._clock()
+                now, held = self._clock(), ""
                 if now >= renew_at:
                     self._renew(request.pre)
                     renew_at = now + timedelta(seconds=min(RENEW_S, request.deadline_s / 4))
@@ -176,18 +183,23 @@ class MachineActivities:
                     node = cluster.node(request.pre.node)
                     ours = node if node is not None and node.machine.id == before.machine_id else stub(request.pre)
                     _, told = of_successor(self._registry, was.asked_at, own, ours)
-                    steps.proceed(provider, self._look, request, told)
+                    frozen = steps.proceed(provider, self._look, request, told)
                     if told is node:
-                        forcing.step(node)
+                        frozen = forcing.step(node) or frozen
                     world = World(node, steps.state(provider, cluster, request, told))
                     if not _REPLACING & set(request.verbs) and (other := another_machine(before, world)):
                         return self._end(Outcome.REFUSED, other)
                     lack = [m for verb in request.verbs if (m := missing(verb, before, was, world))]
-                    held = let_go(cluster, ours, world.state) if frees(request.verbs, before, was, world) else ""
+                    if frees(request.verbs, before, was, world):
+                        with self._look.again(request.pre, ours):
+                            held = let_go(cluster, ours, world.state)
                     proved_at = proved_at or (None if lack else now)
-                    if not lack and (not held or now >= min(until, (proved_at or now) + FREE)):
+                    if held and proved_at and self._look.frozen(request.pre, ours):
+                        proved_at = now
+                    last = min(until - 2 * timedelta(seconds=poll_s), (proved_at or now) + FREE)
+                    if not lack and (not held or self._clock() >= last):
                         return self._proved(request, world, cluster, held)
-                    lacks = "; ".join(lack) or held
+                    lacks = "; ".join(filter(None, (*lack, frozen))) or held
                 except steps.Hopeless as error:
                     self._note_end(request.acted, "failed")
                     why = f"the proof can't come any more: {error}"

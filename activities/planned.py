@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from temporalio import activity
 
-from activities.failures import redact, unreadable
+from activities.failures import redact, unreadable, waits
+from activities.last_look import Frozen
 from activities.ports import HasPlanned, NotSent, Unclear, Unreadable
 from activities.registry import NotConfigured, Registry
 from activities.signatures import Precondition
@@ -33,6 +34,8 @@ class Notice:
         """What was done, for the step's reason. Where it can't be told, the event comes at its own time."""
         try:
             done = self.provider.acknowledge(node, self.incident)
+        except Frozen as error:
+            raise waits(str(error), error.retry_after_s or 1.0, "Frozen") from None
         except (NotSent, Unclear, Unreadable) as error:
             return f"; the provider could not be told that it is empty: {redact(str(error), 300)}"
         return "".join(f"; {one}" for one in done)

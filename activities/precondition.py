@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from temporalio.exceptions import ApplicationError
 
 from activities.approved import Approved
 from activities.clock import Clock, utcnow
 from activities.failures import UNREADABLE_RETRY_S, Refused, unreadable, waits
 from activities.guard.store import GuardStore
+from activities.last_look import Frozen, looking
 from activities.registry import NotConfigured, Registry
 from activities.signatures import Precondition, Target
 from activities.storage.fences import Fences
@@ -55,7 +60,7 @@ class Look:
             raise unreadable("the guard", error) from None
 
     def now(self, pre: Precondition) -> Node:
-        """The node as it is now. The fence is read last: nothing may lie between it and the call."""
+        """The node as it is now. The fence is read last; what lies between it and the call looks `again`."""
         self._ledger_agrees(pre)
         self._lease_is_ours(pre)
         for approval in pre.approvals:
@@ -69,6 +74,26 @@ class Look:
     def fence(self, pre: Target, node: Node) -> None:
         """Before a later call of a step: what was looked at first has changed by it, but a freeze still stops it."""
         self._no_fence(pre, node)
+
+    def frozen(self, pre: Target, node: Node) -> str:
+        """Why nothing may be done to it now, also where that can't be read; empty where something may."""
+        try:
+            self._no_fence(pre, node)
+        except ApplicationError as error:
+            return error.message
+        return ""
+
+    @contextmanager
+    def again(self, pre: Target, *nodes: Node) -> Iterator[None]:
+        """Around an adapter's call: it looks at these nodes' freezes right before each of its own."""
+
+        def look() -> None:
+            for node in nodes:
+                if why := self.frozen(pre, node):
+                    raise Frozen(why, retry_after_s=FENCE_RETRY_S)
+
+        with looking(look):
+            yield
 
     def _ledger_agrees(self, pre: Precondition) -> None:
         # A restored, older workflow store doesn't know that its incident is over; the ledger does.
@@ -112,7 +137,7 @@ class Look:
             raise unreadable("the fences", error) from None
         if fence is not None:
             raise waits(
-                f"frozen: {fence.scope} by {fence.by}: {fence.reason}; `medevac thaw {fence.scope}` lets it go on",
+                f"{fence.said}; `medevac thaw {fence.scope}` lets it go on",
                 FENCE_RETRY_S,
                 "Frozen",
             )

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
 from activities.failures import redact
+from activities.last_look import Frozen, last_look
 from activities.ports import Cluster, HasForce, HasRelease, HasSteps, MachineState, NotSent, Provider, Unclear, Verb
 from activities.precondition import Look
 from activities.signatures import ProveRequest, Target
@@ -22,21 +23,26 @@ class Hopeless(Exception):
     """The proof can't come any more; the message says why."""
 
 
-def proceed(provider: object, look: Look, request: ProveRequest, node: Node) -> None:
+def proceed(provider: object, look: Look, request: ProveRequest, node: Node) -> str:
     """The next calls of verbs that take several. Raises `Hopeless`, and whatever makes the next poll try again.
 
-    A freeze holds them back as it does the first call.
+    A freeze holds them back as it does the first call, and only them: it is returned, in words, and the proof goes on.
     """
     if not isinstance(provider, HasSteps):
-        return
-    look.fence(request.pre, node)
+        return ""
     for verb in request.verbs:
+        if frozen := look.frozen(request.pre, node):
+            return frozen
         try:
-            provider.proceed(verb, node, request.pre.incident)
+            with look.again(request.pre, node):
+                provider.proceed(verb, node, request.pre.incident)
+        except Frozen as error:
+            return str(error)
         except NotSent as error:
             if error.final:
                 raise Hopeless(redact(str(error))) from None
             # Throttled: the next poll is soon enough.
+    return ""
 
 
 @dataclass(slots=True)
@@ -49,23 +55,34 @@ class Forcing:
     request: ProveRequest
     intent: Intent
     _tried: bool = False
+    _ours: bool = False
+    """The line is written, and it was this process that wrote it."""
 
-    def step(self, node: Node) -> None:
-        """Raises `Unreadable`. How the call went is for the ledger; what it did, for the proof."""
+    def step(self, node: Node) -> str:
+        """The freeze that holds it back, or empty. Raises `Unreadable`. How the call went is for the ledger; what it
+        did, for the proof."""
         if self._tried or not isinstance(self.provider, HasForce) or node.machine.boot_id != self.intent.boot_id:
-            return
+            return ""
         tag, verb = self.request.pre.incident, self.intent.verb
         if not self.provider.overdue(verb, node, tag, self.intent.at):
-            return
-        self.look.fence(self.request.pre, node)
-        self._tried = True
-        if not self._note("intent", f"{verb}: nothing came of it, so it is forced"):
-            return  # by a worker before this one
+            return ""
+        if frozen := self.look.frozen(self.request.pre, node):
+            return frozen
+        self._ours = self._ours or bool(self._note("intent", f"{verb}: nothing came of it, so it is forced"))
+        if not self._ours:
+            self._tried = True  # by a worker before this one
+            return ""
         try:
-            said = str(self.provider.force(verb, node, tag))
+            with self.look.again(self.request.pre, node):
+                last_look()
+                said = str(self.provider.force(verb, node, tag))
+        except Frozen as error:
+            return str(error)
         except (NotSent, Unclear) as error:
             said = f"{'not sent' if isinstance(error, NotSent) else 'unclear'}: {redact(str(error))}"
+        self._tried = True
         self._note("forced", said)
+        return ""
 
     def _note(self, kind: str, text: str) -> int:
         return self.ledger.add_lines([Line(key=self.intent.key, at=self.intent.at, kind=kind, text=text)])
@@ -119,7 +136,10 @@ def release(provider: Provider, cluster: Cluster, look: Look, target: Target, no
     try:
         look.fence(target, node)
         there = frozenset(one.machine.id for one in cluster.nodes())
-        if ended := provider.release(node, tag, there):
+        with look.again(target, node):
+            last_look()
+            ended = provider.release(node, tag, there)
+        if ended:
             return Released(f"released {', '.join(ended)}", ended)
         came = joined(cluster, provider.state(node, tag)).successor
     except Exception as error:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from activities.last_look import last_look
 from activities.ports import CheckResult, Eviction, MachineState, Mark, NotSent, Pod, TicketRef, Verb
 from medevac.faults.classes import Covers
 from medevac.fleet.node import Capability, Node, Workload
@@ -134,6 +135,7 @@ class SimulatedProvider:
             return machines.apply(m, verb, replaces, tag, self.name)
 
         effect = Effect(verb.value)
+        last_look()
         return make(self._world, Call[JsonValue](effect, node.cluster, node.name, replaces, tag, act, "op-accepted"))
 
     def _standing(self, node: Node) -> str:
@@ -150,6 +152,7 @@ class SimulatedProvider:
             )  # fmt: skip
         ended = tuple(str(row["id"]) for row in asked if row["id"] not in joined | {node.machine.id})
         for machine in ended:
+            last_look()
             act = functools.partial(machines.apply, verb=Verb.TERMINATE, machine=machine, tag=tag)
             make(
                 self._world, Call[JsonValue](Effect.RELEASE, node.cluster, node.name, machine, tag, act, "op-accepted")

@@ -184,7 +184,7 @@ def implementations(
         SuccessorActivities(registry, look),
         VerificationActivities(registry),
         TicketActivities(registry, stores.ledger, stores.cases, stores.policies, follow, bounded),
-        CaseActivities(registry, stores.ledger, stores.cases, stores.policies, once, confirm),
+        CaseActivities(registry, stores.ledger, stores.cases, stores.policies, stores.fences, once, confirm),
         MessageActivities(registry, once, folding, quietly=quietly(stores)),
         AskActivities(stores.ledger, client, loop, vote_keys),
         RecordingActivities(stores.ledger),

@@ -95,7 +95,7 @@ class Certifier:
             raise Unfit(f"{len(pods)} pods run on {name} ({', '.join(pods[:3])}); empty it first")
         fence = self.stores.fences.blocking(node.cluster, node.name, node.pool, node.machine.provider)
         if fence is not None:
-            raise Unfit(f"frozen: {fence.scope} by {fence.by}: {fence.reason}")
+            raise Unfit(fence.said)
 
     def run(self, by: str, destructive: bool) -> Iterator[Step]:
         """Each step as it ends, and last the certificate's own word; what was seen is stored, also where it failed."""

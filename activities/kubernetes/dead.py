@@ -13,6 +13,7 @@ from activities.kubernetes.client import MERGE, Client, Object, url
 from activities.kubernetes.names import FREED_BY, OUT_OF_SERVICE
 from activities.kubernetes.nodes import conditions, metadata, notes
 from activities.kubernetes.options import Options
+from activities.last_look import last_look
 from activities.ports import NotSent, Pod
 from medevac.fleet.node import Node
 
@@ -72,6 +73,7 @@ def _say(client: Client, path: str, thing: Object, node: Node) -> None:
     if any(taint.get("key") == OUT_OF_SERVICE for taint in nodes.taints(thing)):
         return
     mark = nodes.marked(thing)
+    last_look()
     meta = {"annotations": {FREED_BY: mark.incident if mark else "medevac"}}
     _patch(client, path, thing, {"metadata": meta, "spec": {"taints": [*nodes.taints(thing), TAINT]}})
 
@@ -84,6 +86,7 @@ def _take_back(client: Client, path: str, thing: Object) -> None:
 
 def _forgotten(client: Client, path: str, thing: Object) -> bool:
     """The node of a machine that is gone for good. Without the right its owner, or the cloud, will see to it."""
+    last_look()
     wanted = {"uid": metadata(thing)["uid"], "resourceVersion": metadata(thing)["resourceVersion"]}
     answer = client.write("DELETE", path, {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": wanted})
     if answer.ok or answer.code == 404:

@@ -7,6 +7,7 @@ import math
 from activities.kubernetes import pods
 from activities.kubernetes.client import Answer, Client, Object
 from activities.kubernetes.nodes import metadata
+from activities.last_look import last_look
 from activities.ports import Eviction, NotSent, Pod, Unclear, Unreadable
 
 TERMINATING_RETRY_S = 5.0
@@ -20,6 +21,7 @@ def evict(client: Client, pod: Pod, grace_s: float) -> Eviction:
         "metadata": {"name": pod.name, "namespace": pod.namespace},
         "deleteOptions": _options(pod, grace_s),
     }
+    last_look()
     try:
         answer = client.write("POST", pods.path(pod, "eviction"), body)
     except Unclear as error:
@@ -30,6 +32,7 @@ def evict(client: Client, pod: Pod, grace_s: float) -> Eviction:
 def delete(client: Client, pod: Pod, grace_s: float) -> Eviction:
     """Goes around disruption budgets."""
     body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", **_options(pod, grace_s)}
+    last_look()
     try:
         answer = client.write("DELETE", pods.path(pod), body)
     except Unclear as error:

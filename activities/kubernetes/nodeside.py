@@ -13,6 +13,7 @@ from activities.kubernetes.client import Client
 from activities.kubernetes.jobs import Reading, Task
 from activities.kubernetes.options import NodeSideOptions
 from activities.kubernetes.programs import program
+from activities.last_look import Frozen, last_look
 from activities.ports import NEEDS, MachineState, NotSent, Unclear, Unreadable, Verb
 from medevac.fleet.node import Capability, Node
 from medevac.incident import StepKey
@@ -53,11 +54,13 @@ class NodeSide:
             raise NotSent(f"nothing within {node.name} can {verb.value.replace('_', ' ')} it now", final=True)
         task = self._task(verb, node, key)
         if verb is Verb.RESET_GPU and self.options.reset_gpu:
+            last_look()
             pausing.pause(self.client, node, self.options.reset_gpu.pause)
         try:
+            last_look()
             new = jobs.create(self.client, self.options, task)
         except NotSent as error:
-            if error.final:
+            if error.final or isinstance(error, Frozen):
                 self._resume(node.name)
             raise
         return f"Job {self.options.namespace}/{task.name}{'' if new else ', begun before'}"

@@ -18,6 +18,7 @@ from activities.kubernetes.gangs import Left, Switch
 from activities.kubernetes.names import REQUEUED_BY, REQUEUING, STOPPED_BY
 from activities.kubernetes.nodes import labels, metadata, notes
 from activities.kubernetes.owners import Owners, Root
+from activities.last_look import last_look
 from activities.ports import NotSent, Requeue, Requeued, Unreadable
 from medevac.fleet.node import Workload
 
@@ -144,6 +145,8 @@ def _throw(client: Client, switch: Switch, incident: str, *, stop: bool) -> str:
             meta["labels"] = {STOPPED_BY: incident}
         else:
             meta["annotations"] = {REQUEUED_BY: incident}
+        if stop:
+            last_look()
         answer = client.write("PATCH", path, {"metadata": meta, **switch.patch(on=stop)}, MERGE)
         if answer.ok:
             return ""

@@ -172,7 +172,8 @@ class CanFree(Protocol):
 
         One step on the way, idempotent: what is still held, in words; empty once nothing is, and what this needed is
         taken away again. Never while the machine may run: its pods would run twice, and their volumes be written by
-        both. Raises `NotSent` (final where the node is another machine now), `Unreadable`.
+        both. `last_look` comes right before each call, for they may be many. Raises `NotSent` (final where the node is
+        another machine now), `Unreadable`.
         """
         ...
 

@@ -77,6 +77,7 @@ class Provider(Protocol):
         """Makes the call once and returns what the provider said (an operation id, a request id).
 
         `REQUEST` carries the tag (with the system's own token where it has one); the other verbs take no token.
+        Whatever it reads first, `last_look` comes right before the call, here as in all that follows.
         Raises `NotSent` or `Unclear`.
         """
         ...

@@ -78,6 +78,11 @@ def failed(case: Case, why: str, now: datetime) -> Case:
     return ended.saying(f"{case.id}: no ticket with {case.provider}: {why}; a person must open it", page=True)
 
 
+def frozen(case: Case, why: str, now: datetime) -> Case:
+    """Its ticket waits for a thaw: nobody's trouble, and no try of opening it."""
+    return case if case.why == why else case.model_copy(update={"why": why, "updated_at": now})
+
+
 def troubled(case: Case, why: str, now: datetime, *, lasts: bool = False) -> Case:
     """The ticket system can't be reached now. A person hears of it once it has lasted, or at once where it `lasts`
     until somebody mends it."""

@@ -29,6 +29,11 @@ class Fence(Model):
     thaw_votes: tuple[str, ...] = ()
     """Who wants to go on, while that isn't enough people yet."""
 
+    @property
+    def said(self) -> str:
+        """To whoever it stops."""
+        return f"frozen: {self.scope} by {self.by}: {self.reason}"
+
 
 class Thaw(Model):
     """What one person's thaw came to."""

@@ -26,6 +26,7 @@ FROZEN_S = 1.0
 """Watched beyond those two seconds, in each cycle."""
 STOPPED = DISRUPTIVE | {Effect.TICKET}
 SLOW = "xid/119"
+RMA = "xid/64"
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900 + 60 * CYCLES + 10 * INCIDENTS)]
 
@@ -39,7 +40,7 @@ async def up(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]
         "codes: [xid/119]}, do: repair, ladder: rebooted, drain: now",
         "codes: [xid/119]}, do: repair, ladder: rebooted, drain: soon",
     )
-    text = text.replace("soon: 120s", "soon: 15m").replace("fleet_percent: 5", "fleet_percent: 5\n  grant_pace_s: 0.2")
+    text = text.replace("soon: 120s", "soon: 15m")
     text = text.replace("count: 50,", f"count: {2 * INCIDENTS + 20},")
     policy.write_text(text.replace("marks: {count: 200,", f"marks: {{count: {INCIDENTS + CYCLES + 200},"))
     layout = Layout(
@@ -111,3 +112,22 @@ async def test_nothing_destructive_arrives_later_than_two_seconds_after_a_freeze
         for who in ("ada", "grace"):
             thawed = await order(up, who, "thaw")
         await up.until(lambda since=thawed: calls(up, STOPPED, since), f"after thaw {cycle} drains go on")
+
+
+async def test_no_ticket_is_opened_while_frozen_and_each_is_after_the_thaw(up: Running) -> None:
+    answered = await order(up, "kim", "freeze")
+    await up.until(lambda: (utcnow() - answered).total_seconds() > WITHIN_S, "it is frozen")
+    sick = [up.pick(busy=True) for _ in range(3)]
+    for node in sick:
+        up.world.inject(node.name, RMA)
+        await up.report(node, RMA)
+
+    def held() -> bool:
+        waiting = [case for case in up.stores.cases.all() if "frozen: all by kim" in case.why]
+        return {subject.node for case in waiting for subject in case.subjects} >= {node.name for node in sick}
+
+    await up.until(held, "their cases wait, and say for what")
+    assert not calls(up, frozenset({Effect.TICKET}), answered)
+    for who in ("ada", "grace"):
+        await order(up, who, "thaw")
+    await up.until(lambda: len(up.world.effects(verb=Effect.TICKET)) == len(sick), "each ticket is opened", 90)

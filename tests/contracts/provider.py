@@ -9,6 +9,7 @@ from typing import ClassVar, cast
 import pytest
 from temporalio.exceptions import ApplicationError
 
+from activities.last_look import Frozen, looking
 from activities.ports import Cluster, HasRelease, HasSteps, MachineState, MakesElsewhere, NotSent, Unreadable, Verb
 from activities.proof import World, missing
 from activities.steps import joined
@@ -119,6 +120,22 @@ class ProviderContract:
         rig.pass_time()
         assert self.state(rig) == before
         assert rig.applied(verb) == 0
+
+    def test_a_freeze_that_comes_while_it_looks_stops_the_call(self, rig: ProviderRig, desk: Desk, verb: Verb) -> None:
+        before = self.state(rig)
+
+        def frozen() -> None:
+            raise Frozen("frozen: all by kim: wait", retry_after_s=1.0)
+
+        with looking(frozen), pytest.raises(Frozen):
+            rig.provider.do(verb, rig.node, TAG)
+        rig.pass_time()
+        assert rig.calls(verb) == rig.applied(verb) == 0
+        assert self.state(rig) == before
+        assert desk.act(verb).outcome is Outcome.DONE
+        rig.pass_time()
+        assert desk.prove(verb).outcome is Outcome.DONE
+        assert (rig.calls(verb), rig.applied(verb)) == (1, 1)
 
     def test_throttled_is_not_sent_says_when_and_fails_nothing(self, rig: ProviderRig, desk: Desk, verb: Verb) -> None:
         before = self.state(rig)

@@ -16,6 +16,7 @@ from botocore.credentials import (  # type: ignore[import-untyped]
 )
 from botocore.loaders import Loader  # type: ignore[import-untyped]
 
+from activities.last_look import last_look
 from activities.ports import NotAllowed, NotSent, Unreadable
 from activities.providers.aws import errors
 from activities.providers.aws.options import Account, Options
@@ -26,6 +27,9 @@ LOADER = Loader()
 """Of the services' descriptions, megabytes each: read once for all providers."""
 OWN = ""
 """Stands for the account of our own credentials, where none is configured."""
+
+GIVING_BACK = frozenset({"DeleteTags", "RecordLifecycleActionHeartbeat"})
+"""Writes that no freeze holds back: what was noted is taken back, a machine is given more time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,8 @@ class Access:
         try:
             client = self.client(place, service)
             self.rates.take(str(place), service, api, who, WRITE_S)
+            if api not in GIVING_BACK:
+                last_look()
             answer: Mapping[str, Any] = _operation(client, api)(**given)
         except Later as later:
             raise NotSent(f"{what}: {later}", retry_after_s=later.wait_s) from None

@@ -9,6 +9,7 @@ from activities.kubernetes.client import MERGE, Answer, Client, Forbidden, Objec
 from activities.kubernetes.nodes import conditions, metadata
 from activities.kubernetes.options import Options
 from activities.kubernetes.recent import Recent
+from activities.last_look import last_look
 from activities.ports import NotAllowed, NotSent
 from medevac.fleet.node import Node
 
@@ -62,6 +63,7 @@ class Api:
 
     def create(self, path: str, thing: Object) -> bool:
         """False where one of its name is there already. Raises `NotSent` or `Unclear`."""
+        last_look()
         answer = self.client.write("POST", path, thing)
         if answer.code == 409:
             return False
@@ -71,6 +73,7 @@ class Api:
     def annotate(self, path: str, thing: Object, notes: Mapping[str, str]) -> None:
         """Only the object that was read: another one of its name is told nothing. Raises `NotSent` or `Unclear`."""
         patch = {"metadata": {"uid": metadata(thing)["uid"], "annotations": dict(notes)}}
+        last_look()
         _accepted(self.client.write("PATCH", path, patch, MERGE))
 
     def delete(self, path: str, thing: Object) -> str:
@@ -81,6 +84,7 @@ class Api:
         options = {
             "kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": metadata(thing)["uid"]},
         }  # fmt: skip
+        last_look()
         answer = self.client.write("DELETE", path, options)
         if answer.code == 404:
             return f"{name} is gone already"

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
+from activities.last_look import last_look
 from activities.ports import NEEDS, MachineState, NotSent, Unreadable, Verb
 from activities.program import Program
 from activities.registry import ConfigurationError, complaints
@@ -134,6 +135,7 @@ class CommandProvider:
         program = self._program(VERBS[verb])
         if self.options.dry_run:
             raise NotSent(f"dry run, nothing was done: it would be {' '.join(program.argv)}", final=True)
+        last_look()
         answer: JsonValue = program.write(_about(VERBS[verb], node, tag)).get("answer", "done")
         return answer
 
@@ -145,6 +147,7 @@ class CommandProvider:
             return None
         if len(self._proceeded) > MANY:
             self._proceeded.clear()
+        last_look()
         self._proceeded[key] = now
         did = self._program("proceed").write({**_about("proceed", node, tag), "of": verb.value}).get("did")
         return str(did) if did else None
@@ -154,6 +157,7 @@ class CommandProvider:
             raise NotSent("nothing is released without the tag of what asked for it", final=True)
         if self.options.dry_run or "release" not in self.options.commands:
             return ()
+        last_look()
         answer = self._program("release").write({**_about("release", node, tag), "joined": sorted(joined)})
         released = answer.get("released") or []
         return tuple(str(one) for one in released) if isinstance(released, list) else (str(released),)

@@ -17,6 +17,7 @@ from sushy.connector import Connector  # type: ignore[import-untyped]
 from sushy.exceptions import SushyError  # type: ignore[import-untyped]
 from sushy.resources.system.system import System  # type: ignore[import-untyped]
 
+from activities.last_look import last_look
 from activities.ports import NotSent, Unreadable
 from activities.providers.redfish import errors
 from activities.providers.redfish.known import secret
@@ -131,16 +132,23 @@ class Board:
 
     def reset(self, seen: Seen, how: str) -> None:
         """Raises `NotSent` or `Unclear`."""
-        self._write(f"Reset {how}", lambda: seen.system.reset_system(sushy.ResetType(how)))
+
+        def change() -> None:
+            last_look()
+            seen.system.reset_system(sushy.ResetType(how))
+
+        self._write(f"Reset {how}", change)
 
     def boot_once(self, seen: Seen, target: str) -> None:
         """From `Pxe` or `Cd`, the next time only. Twice is once. Raises `NotSent` or `Unclear`."""
-        self._write(
-            f"boot once from {target}",
-            lambda: seen.system.set_system_boot_options(
+
+        def change() -> None:
+            last_look()
+            seen.system.set_system_boot_options(
                 target=sushy.BootSource(target), enabled=sushy.BootSourceOverrideEnabled.ONCE
-            ),
-        )
+            )
+
+        self._write(f"boot once from {target}", change)
 
     def boot_as_ever(self, seen: Seen) -> None:
         """Raises `NotSent` or `Unclear`."""
@@ -158,6 +166,7 @@ class Board:
                 raise NotSent("its BMC has no virtual drive for a CD", final=True)
             if drive.inserted and drive.image == image:
                 return
+            last_look()
             if drive.inserted:
                 drive.eject_media()
             drive.insert_media(image)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from activities.kubernetes import eviction
 from activities.kubernetes.nodes import metadata, notes
 from activities.ports import MachineState, NotSent, Verb
 from medevac.incident import Outcome
@@ -141,6 +142,49 @@ def test_a_terminated_machine_lets_go_once_that_is_proved_and_its_node_is_forgot
     assert result.outcome is Outcome.DONE, result
     assert site.pods() == []
     assert site.get(site.node_path(name)) is None
+
+
+def test_a_freeze_holds_what_a_gone_machine_held_and_a_thaw_lets_it_go(site: Site, house: PowerHouse) -> None:
+    name = site.add_node()
+    site.pod("train", name, annotations=FROZEN)
+    node = house.marked(name)
+    assert run(house.machines.act, house.act(node, Verb.TERMINATE)).outcome is Outcome.DONE
+    dies(site, name)
+    house.power.now = OFF
+    house.fences.freeze("all", "kim", "wait")
+    proved = run(house.machines.prove, house.proof(node, Verb.TERMINATE, 2))
+    assert proved.outcome is Outcome.DONE, "that its machine is off is proved all the same"
+    assert "could not be let go: frozen: all by kim: wait" in proved.reason
+    assert OUT_OF_SERVICE not in taints(site, name)
+    assert ["deletionTimestamp" in metadata(pod) for pod in site.pods()] == [False]
+    for person in ("ada", "grace"):
+        house.fences.thaw("all", person)
+    proof = house.proof(node, Verb.TERMINATE, 100)
+    assert run(house.machines.prove, proof, start_to_close_s=200, whole_s=200).outcome is Outcome.DONE
+    assert site.pods() == []
+
+
+def test_a_freeze_between_two_deletions_stops_the_second(
+    site: Site, house: PowerHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = site.add_node()
+    for pod in ("one", "two", "three"):
+        site.pod(pod, name, annotations=FROZEN, held=True)
+    node = house.marked(name)
+    dies(site, name)
+    delete, deleted = eviction.delete, list[str]()
+
+    def then_freeze(client: Any, pod: Any, grace_s: float) -> Any:
+        answer = delete(client, pod, grace_s)
+        deleted.append(pod.name)
+        house.fences.freeze("all", "kim", "wait")
+        return answer
+
+    monkeypatch.setattr(eviction, "delete", then_freeze)
+    pre = house.pre(node)
+    with house.look.again(pre, node), pytest.raises(NotSent, match="frozen: all by kim"):
+        house.cluster.free(house.read(name), gone=False)
+    assert len(deleted) == 1, "the others are Kubernetes' own to end"
 
 
 def test_nothing_is_let_go_while_a_machine_reboots(site: Site, house: PowerHouse) -> None:

@@ -260,6 +260,25 @@ def test_a_freeze_in_between_leaves_nothing_stopped(
     assert not gang.is_stopped()
 
 
+def test_a_freeze_while_the_gang_is_looked_at_stops_none_of_it(
+    site: Site, house: RealHouse, allowed: Allow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed("requeue")
+    nodes = [site.add_node(), site.add_node()]
+    gang = Gang(site, "JobSet", nodes)
+    requeue = house.cluster.requeue
+
+    def slowly(*args: Any) -> Any:
+        house.fences.freeze("all", "ada", "wait")
+        return requeue(*args)
+
+    monkeypatch.setattr(house.cluster, "requeue", slowly)
+    with pytest.raises(ApplicationError, match="frozen"):
+        evacuated(house, nodes[0])
+    assert not gang.is_stopped()
+    assert not any("deletionTimestamp" in metadata(pod) for pod in gang.pods())
+
+
 def test_a_disruption_budget_is_not_gone_around_by_stopping_the_gang(
     site: Site, house: RealHouse, allowed: Allow
 ) -> None:

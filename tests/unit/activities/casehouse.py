@@ -67,6 +67,7 @@ class CaseHouse(House):
             self.ledger,
             self.cases,
             self.policies,
+            self.fences,
             self.once,
             confirm or (lambda view, who, why, token: self.confirmed.append((view.id, token))),
             self.now,

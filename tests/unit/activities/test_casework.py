@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from temporalio.exceptions import ApplicationError
 
 from activities import signatures as sig
-from activities.ports import CheckResult
+from activities.ports import CheckResult, Unreadable
 from activities.storage.machine_tables import cases
 from medevac.cases.case import CaseState
 from medevac.cases.replies import Proposal
@@ -191,6 +191,100 @@ def test_a_desk_that_is_down_is_tried_again_slower_and_a_person_hears_of_it_once
     assert looks[-1] > looks[0]
     assert at.step(incident).state is CaseState.WAITING
     assert at.desk.opened() == 1
+
+
+# -- frozen -------------------------------------------------------------------------------------------------------
+
+
+def thaw(at: CaseHouse, scope: str) -> None:
+    for person in ("ada", "bob"):
+        at.fences.thaw(scope, person)
+
+
+@pytest.mark.parametrize("scope", ["all", "cluster/sim-a", "pool/sim-a/train", "provider/ironworks", "node/sim-a/{}"])
+def test_a_freeze_holds_the_ticket_back_and_a_thaw_lets_it_go(at: CaseHouse, scope: str) -> None:
+    node, incident = at.sick()
+    at.moves(node, incident, rev=2, pool="train")
+    at.ask(incident)
+    scope = scope.format(node.name)
+    at.fences.freeze(scope, "kim", "something is wrong")
+    assert at.step(incident, decided=True, reason="ada said yes").state is CaseState.OPENING
+    assert at.step(incident).state is CaseState.OPENING
+    assert at.desk.opened() == 0
+    waits = at.ask(incident, n=2)
+    assert waits.outcome is Outcome.BLOCKED
+    assert f"frozen: {scope} by kim: something is wrong" in waits.reason
+    assert not at.said, "nobody is called: it is meant"
+    thaw(at, scope)
+    assert at.step(incident).state is CaseState.WAITING
+    assert at.desk.opened() == 1
+    assert "frozen" not in at.case(incident).why
+
+
+def test_a_freeze_elsewhere_holds_no_ticket_back(at: CaseHouse) -> None:
+    for scope in ("cluster/sim-b", "pool/sim-a/serve", "provider/another", "node/sim-a/another"):
+        at.fences.freeze(scope, "kim", "something is wrong")
+    _, incident = at.opened()
+    assert at.case(incident).ticket is not None
+
+
+def test_one_frozen_machine_holds_the_ticket_of_all(at: CaseHouse) -> None:
+    for n in range(5):
+        at.opened(n)
+    _, incident = at.sick(5)
+    at.ask(incident)
+    frozen, another = at.sick(6)
+    at.ask(another)
+    assert at.case(incident).id == at.case(another).id
+    at.fences.freeze(f"node/sim-a/{frozen.name}", "kim", "evidence")
+    assert at.step(incident).state is CaseState.OPENING
+    assert at.desk.opened() == 5
+
+
+def test_a_freeze_while_the_ticket_is_looked_for_holds_it_back(at: CaseHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, incident = at.sick()
+    at.ask(incident)
+    tickets = at.registry.tickets(PROVIDER)
+    with monkeypatch.context() as patch:
+        find = tickets.find
+
+        def slowly(key: str) -> object:
+            at.fences.freeze("all", "kim", "something is wrong")
+            return find(key)
+
+        patch.setattr(tickets, "find", slowly)
+        assert at.step(incident, decided=True, reason="ada said yes").state is CaseState.OPENING
+    assert at.desk.opened() == 0
+    assert at.case(incident).why.startswith("frozen: all by kim")
+    thaw(at, "all")
+    assert at.step(incident).state is CaseState.WAITING
+    assert at.desk.opened() == 1
+
+
+def test_a_freeze_that_cannot_be_read_is_not_none(at: CaseHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, incident = at.sick()
+    at.ask(incident)
+
+    def lost(*_: object, **__: object) -> None:
+        raise Unreadable("ledger: no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(at.fences, "blocking", lost)
+        with pytest.raises(ApplicationError, match="can't be read, so nothing is done"):
+            at.step(incident, decided=True, reason="ada said yes")
+    assert at.desk.opened() == 0
+    assert at.step(incident, decided=True, reason="ada said yes").state is CaseState.WAITING
+
+
+def test_what_is_begun_goes_on_in_a_freeze(at: CaseHouse) -> None:
+    node, incident = at.opened()
+    at.fences.freeze("all", "kim", "something is wrong")
+    at.cases.change(at.case(incident).id, lambda case: case.commenting("It is in rack 4."), at.now())
+    at.step(incident)
+    assert any("rack 4" in said for said in at.desk.comments("T-1"))
+    at.moves(node, incident, rev=3, end=End.RETURNED)
+    at.step(incident)
+    assert at.step(incident).state is CaseState.CLOSED
 
 
 # -- replies, chasing, proof --------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from pydantic import JsonValue
@@ -263,6 +264,69 @@ def test_a_freeze_holds_the_call_and_a_thaw_lets_it_go_on(
     house.fences.thaw(scope, "ada")
     house.fences.thaw(scope, "bob")
     assert run(machines.act, act).outcome is Outcome.DONE
+
+
+def thaw(house: House, scope: str = "all") -> None:
+    for person in ("ada", "bob"):
+        house.fences.thaw(scope, person)
+
+
+def test_a_freeze_while_the_intent_is_written_stops_the_call(
+    house: House, machines: MachineActivities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act = house.act_request(house.marked(house.busy_node()))
+    with monkeypatch.context() as patch:
+        begin = house.intents.begin
+
+        def slowly(*given: Any, **named: Any) -> Any:
+            begun = begin(*given, **named)
+            house.fences.freeze("all", "ada", "wrong firmware")
+            return begun
+
+        patch.setattr(house.intents, "begin", slowly)
+        with pytest.raises(ApplicationError, match="Frozen: frozen: all by ada: wrong firmware"):
+            run(machines.act, act)
+    intent = house.intents.get(act.key)
+    assert intent is not None
+    assert intent.void, "it was surely not sent, so it is no attempt"
+    thaw(house)
+    assert run(machines.act, act, attempt=2).outcome is Outcome.DONE
+    assert calls(house, Effect.REBOOT) == 1
+
+
+def test_a_freeze_while_the_provider_looks_stops_its_call(
+    house: House, machines: MachineActivities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = house.marked(house.busy_node())
+    act = house.act_request(node)
+    provider = house.registry.provider(node.machine.provider)
+    with monkeypatch.context() as patch:
+        do = provider.do
+
+        def slowly(*given: Any) -> JsonValue:
+            house.fences.freeze("all", "ada", "wrong firmware")
+            return do(*given)
+
+        patch.setattr(provider, "do", slowly)
+        with pytest.raises(ApplicationError, match="Frozen: frozen: all by ada: wrong firmware"):
+            run(machines.act, act)
+    thaw(house)
+    assert run(machines.act, act, attempt=2).outcome is Outcome.DONE
+    assert calls(house, Effect.REBOOT) == 1
+
+
+def test_a_freeze_stops_the_next_call_of_a_step_and_not_its_proof(
+    house: House, machines: MachineActivities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = house.marked(house.busy_node())
+    act = house.act_request(node)
+    assert run(machines.act, act).outcome is Outcome.DONE
+    next_calls: list[Verb] = []
+    provider = house.registry.provider(node.machine.provider)
+    monkeypatch.setattr(provider, "proceed", lambda verb, *_: next_calls.append(verb), raising=False)
+    house.fences.freeze("all", "ada", "wrong firmware")
+    assert run(machines.prove, prove_request(house, act)).outcome is Outcome.DONE
+    assert not next_calls
 
 
 def test_an_attempt_whose_time_is_over_does_not_call(house: House, machines: MachineActivities) -> None:
