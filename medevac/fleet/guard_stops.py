@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from medevac.fleet.census import Census, node_key
 from medevac.fleet.fence import Edge, strongest
 from medevac.fleet.guard_queue import Denial
-from medevac.fleet.guard_state import State, domains_of, scopes_of_request
+from medevac.fleet.guard_state import LEVEL, State, domains_of, scopes_of_request
 from medevac.fleet.guard_sums import open_breaker
 from medevac.fleet.lease import LeaseRequest
 from medevac.fleet.limits import Limits
@@ -21,7 +21,7 @@ def stopped(
     """What stops the request whatever the limits say."""
     fence = strongest(state.fences, scopes_of_request(request), Edge.DESTRUCTIVE)
     if fence is not None:
-        return state, Denial(f"frozen: {fence.scope} by {fence.by}: {fence.reason}", (fence.by,))
+        return state, Denial(fence.said, (fence.by,))
     for lease in state.leases.values():
         if lease.node_key == node_key(request.cluster, request.node) and lease.incident != request.incident:
             reason = f"incident {lease.incident} holds a lease on this node until it lets go or is reaped"
@@ -41,17 +41,23 @@ def _no_spares(state: State, request: LeaseRequest, limits: Limits, census: Cens
     spares = census.spares.get(pool)
     if spares is None or spares > limits.min_spares or not request.job_running:
         return None
-    if request.gang and any(lease.gang == request.gang for lease in state.leases.values()):
+    if _with_its_gang(state, request):
         return None
     return Denial(f"{pool} has {spares} spares and the job still runs on this node", (), blocked=pool)
 
 
+def _with_its_gang(state: State, request: LeaseRequest) -> bool:
+    return bool(request.gang) and any(lease.gang == request.gang for lease in state.leases.values())
+
+
 def _paced(state: State, request: LeaseRequest, now: datetime, limits: Limits) -> Denial | None:
-    if limits.grant_pace_s <= 0:
+    """A gang that is disrupted already isn't: its job stands until the last of its nodes is through."""
+    if limits.grant_pace_s <= 0 or _with_its_gang(state, request):
         return None
     since = now - timedelta(seconds=limits.fleet_window_s)
     calmed = [at for scope, at in state.thawed.items() if scope in scopes_of_request(request)]
-    calmed += [b.closed_at for b in state.breakers.values() if b.cluster == request.cluster and b.closed_at]
+    stopping = (state.breakers.get((request.cluster, cause)) for cause in (LEVEL, str(request.fault_class)))
+    calmed += [breaker.closed_at for breaker in stopping if breaker is not None and breaker.closed_at]
     if not any(at > since for at in calmed):
         return None
     pool = domains_of(request)["pool"]

@@ -43,5 +43,6 @@ class Limits(Model):
     """Destructive grants of one fault class in a cluster within the window at or above this open it by rate."""
     min_spares: int = Field(default=0, ge=0)
     lease_ttl_s: float = Field(default=1_800, gt=0)
-    grant_pace_s: float = Field(default=0.0, ge=0)
-    """Least time between two destructive grants in one pool after a breaker closed or a thaw."""
+    grant_pace_s: float = Field(default=60.0, ge=0)
+    """Least time between two destructive grants in one pool, for `fleet_window_s` after a breaker that stopped them
+    closed or a thaw: what has waited must not go all at once, and a minute shows whether the first one goes wrong."""

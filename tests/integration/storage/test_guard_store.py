@@ -148,6 +148,7 @@ def test_a_breaker_is_closed_by_two_people(guard: GuardStore, fleet: Fleet) -> N
     assert "1 of 2 people" in guard.close_breaker("c", "critical", "ann", fleet.now)
     assert "is closed by ann and bob" in guard.close_breaker("c", "critical", "bob", fleet.now)
     assert "isn't open" in guard.close_breaker("c", "critical", "bob", fleet.now)
+    fleet.later(60)
     granted(ask(guard, fleet, "n0"))
 
 

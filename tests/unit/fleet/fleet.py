@@ -19,7 +19,7 @@ from medevac.policy.plan import ApprovalNeed
 T0 = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 FLEET = ApprovalNeed(groups=("approver",), threshold=2, one_of="capacity-owners", expires_s=3600, why=())
 ONE = ApprovalNeed(groups=("approver",), threshold=1, expires_s=3600, why=())
-ROOMY = Limits(at_once={"cluster": Share(count=1000)}, fleet_nodes=1000, breaker_level_percent=20)
+ROOMY = Limits(at_once={"cluster": Share(count=1000)}, fleet_nodes=1000, breaker_level_percent=20, grant_pace_s=0)
 """Limits that let everything through, for tests of one of the others."""
 
 

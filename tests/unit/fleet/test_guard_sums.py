@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+
+import pytest
 
 from medevac.faults.classes import FaultClass
 from medevac.fleet.guard_state import LEVEL, Approved, Breaker, ClosingVote, Sighting
@@ -195,6 +198,7 @@ def test_the_rate_breaker_takes_two_people_to_close() -> None:
     assert "breaker c/critical is open" in waiting(fleet.acquire("n1", incident="next")).reason
     for by, closed in (("ann", False), ("ann", False), ("bob", True)):
         assert (vote(fleet, by).breaker.closed_at is not None) is closed
+    fleet.later(60)
     granted(fleet.acquire("n1", incident="next"))
 
 
@@ -293,3 +297,59 @@ def test_grants_are_paced_after_a_breaker_closed() -> None:
     assert "one grant in 60 s" in waiting(fleet.acquire("n2")).reason
     fleet.later(60)
     granted(fleet.acquire("n2"))
+
+
+SHIPPED = ROOMY.model_copy(update={"grant_pace_s": Limits().grant_pace_s})
+
+
+def thawed(fleet: Fleet, scope: str) -> None:
+    fleet.state = replace(fleet.state, thawed={**fleet.state.thawed, scope: fleet.now})
+
+
+@pytest.mark.parametrize("scope", ["all", "cluster/c", "provider/cloud", "pool/c/train"])
+def test_as_shipped_a_thaw_lets_one_node_of_a_pool_go_in_a_minute_for_an_hour(scope: str) -> None:
+    fleet = Fleet.of(100, SHIPPED)
+    thawed(fleet, scope)
+    granted(fleet.acquire("n1"))
+    assert "train goes slowly after a stop: one grant in 60 s" in waiting(fleet.acquire("n2")).reason
+    fleet.later(60)
+    granted(fleet.acquire("n2"))
+    waiting(fleet.acquire("n3"))
+    fleet.later(3_600)
+    granted(fleet.acquire("n3"))
+    granted(fleet.acquire("n4"))
+
+
+@pytest.mark.parametrize("scope", ["cluster/d", "pool/c/serve", "provider/another", "node/c/n9"])
+def test_a_thaw_elsewhere_slows_nobody(scope: str) -> None:
+    fleet = Fleet.of(100, SHIPPED)
+    thawed(fleet, scope)
+    granted(fleet.acquire("n1"))
+    granted(fleet.acquire("n2"))
+
+
+def test_pools_dont_wait_for_each_other_after_a_stop() -> None:
+    fleet = Fleet([*(node(i) for i in range(50)), *(node(i, pool="serve") for i in range(50, 100))], SHIPPED)
+    thawed(fleet, "all")
+    granted(fleet.acquire("n1"))
+    granted(fleet.acquire("n51"))
+    waiting(fleet.acquire("n2"))
+
+
+def test_the_nodes_of_a_gang_go_together_after_a_stop_too() -> None:
+    fleet = Fleet.of(100, SHIPPED)
+    thawed(fleet, "all")
+    granted(fleet.acquire("n1", gang="g"))
+    granted(fleet.acquire("n2", gang="g"))
+    waiting(fleet.acquire("n3", gang="another"))
+
+
+def test_a_closed_breaker_slows_only_what_it_stopped() -> None:
+    fleet = Fleet.of(100, SHIPPED)
+    runaway(fleet)
+    waiting(fleet.acquire("n1"))
+    for person in ("ada", "bob"):
+        vote(fleet, person)
+    granted(fleet.acquire("n1", fault_class=FaultClass.DEGRADED))
+    granted(fleet.acquire("n2", fault_class=FaultClass.DEGRADED))
+    waiting(fleet.acquire("n3"))
