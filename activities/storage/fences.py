@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from activities.storage.database import Database
 from activities.storage.tables import fences
-from medevac.fleet.fence import Edge, Fence, Thaw, check_scope, scopes_of, strongest
+from medevac.fleet.fence import Edge, Fence, Thaw, ThawVote, check_scope, scopes_of, strongest
+from medevac.fleet.thaw_votes import THAW_PEOPLE, weighed
 
 FRESH_S = 1.0
-THAW_PEOPLE = 2
 
 
 class Fences:
@@ -46,38 +46,46 @@ class Fences:
         self._forget()
         return Fence(epoch=epoch, scope=scope, by=by, reason=reason, marks=marks, at=at)
 
-    def thaw(self, scope: str, by: str, at: datetime | None = None) -> Thaw:
-        """One person's word to go on; it takes `thaw_people` distinct ones, of whom the freezer may be one."""
+    def thaw(self, scope: str, by: str, at: datetime | None = None, why: str = "") -> Thaw:
+        """One person's word to go on; it takes `thaw_people` distinct ones that count, and the freezer may be one."""
         check_scope(scope)
-        at = at or datetime.now(UTC)
-        votes: list[tuple[str, ...]] = []
+        vote = ThawVote(by=by, at=at or datetime.now(UTC), why=why)
         with self._db.transaction() as connection:
             rows = connection.execute(
                 sa.select(fences).where(fences.c.scope == scope, fences.c.thawed_at.is_(None)).with_for_update()
             ).all()
-            for row in rows:
-                votes.append(tuple(dict.fromkeys([*row.thaw_votes, by])))
-                thawed_at = at if len(votes[-1]) >= self._thaw_people else None
+            voted = [one.model_copy(update={"thaw_votes": (*one.thaw_votes, vote)}) for one in map(fence_of, rows)]
+            now = [weighed(one, voted, vote.at) for one in voted]
+            for one, counted in zip(voted, now, strict=True):
                 connection.execute(
                     sa.update(fences)
-                    .where(fences.c.id == row.id)
-                    .values(thaw_votes=list(votes[-1]), thawed_at=thawed_at)
+                    .where(fences.c.id == one.epoch)
+                    .values(
+                        thaw_votes=[vote.model_dump(mode="json") for vote in one.thaw_votes],
+                        thawed_at=vote.at if len(counted.thaw_votes) >= self._thaw_people else None,
+                    )
                 )
         self._forget()
         # Of several freezes the one that most is missing for.
-        least = min(votes, key=len, default=())
+        least = min(now, key=lambda one: len(one.thaw_votes), default=None)
         return Thaw(
             scope=scope,
-            found=bool(rows),
-            thawed=bool(rows) and len(least) >= self._thaw_people,
-            by=least,
+            found=least is not None,
+            thawed=least is not None and len(least.thaw_votes) >= self._thaw_people,
+            by=tuple(vote.by for vote in least.thaw_votes) if least else (),
             need=self._thaw_people,
+            lapsed=least.lapsed if least else (),
         )
 
     def active(self) -> list[Fence]:
         """All that hold now, freshly read, oldest first."""
         with self._db.reading() as connection:
             return read_active(connection)
+
+    def weighed(self, now: datetime) -> list[Fence]:
+        """The same, each with the votes to thaw it that count now, and why the others don't."""
+        found = self.active()
+        return [weighed(fence, found, now) for fence in found]
 
     def blocking(
         self,
@@ -106,18 +114,24 @@ class Fences:
 
 def read_active(connection: Connection) -> list[Fence]:
     rows = connection.execute(sa.select(fences).where(fences.c.thawed_at.is_(None)).order_by(fences.c.id))
-    return [
-        Fence(
-            epoch=r.id,
-            scope=r.scope,
-            by=r.by,
-            reason=r.reason,
-            marks=r.marks,
-            at=r.at,
-            thaw_votes=tuple(r.thaw_votes),
-        )
-        for r in rows
-    ]
+    return [fence_of(row) for row in rows]
+
+
+def fence_of(row: sa.Row[Any]) -> Fence:
+    return Fence(
+        epoch=row.id,
+        scope=row.scope,
+        by=row.by,
+        reason=row.reason,
+        marks=row.marks,
+        at=row.at,
+        thaw_votes=tuple(_vote(stored, row.at) for stored in row.thaw_votes),
+    )
+
+
+def _vote(stored: str | dict[str, str], frozen_at: datetime) -> ThawVote:
+    """A bare name is a vote of which only this is known: it came after the freeze."""
+    return ThawVote(by=stored, at=frozen_at) if isinstance(stored, str) else ThawVote.model_validate(stored)
 
 
 def thawed_since(connection: Connection, since: datetime) -> dict[str, datetime]:

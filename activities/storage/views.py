@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -13,9 +13,11 @@ from sqlalchemy.engine import Connection
 from activities.storage import order_tables as o
 from activities.storage import tables as t
 from activities.storage.database import Database
-from activities.storage.fences import read_active
+from activities.storage.fences import fence_of, read_active
 from activities.storage.machine_tables import cases
 from medevac.approvals.approval import ApprovalState, ApprovalView
+from medevac.fleet.fence import Fence
+from medevac.fleet.thaw_votes import weighed
 from medevac.incident import End, State
 
 LONGEST_LIST = 5_000
@@ -207,11 +209,13 @@ class Views:
         with self._db.reading() as connection:
             for view in connection.execute(asked).scalars():
                 found += _votes(view)
-            for r in connection.execute(frozen):
-                found.append(Said(0, r.at, "freeze", r.scope, "", "", f"frozen by {r.by}: {r.reason}", {}))
-                if r.thawed_at is not None:
-                    by = " and ".join(r.thaw_votes)
-                    found.append(Said(0, r.thawed_at, "thaw", r.scope, "", "", f"thawed by {by}", {}))
+            rows = connection.execute(frozen).all()
+        fences = [fence_of(row) for row in rows]
+        said: dict[tuple[object, ...], Said] = {}
+        for row, fence in zip(rows, fences, strict=True):
+            # One word is for all freezes of its scope, and stands with each of them.
+            said |= {(one.at, one.kind, one.subject, one.text): one for one in _freeze(fence, fences, row.thawed_at)}
+        found += said.values()
         return sorted((one for one in found if _fits(search, one)), key=lambda one: one.at, reverse=True)
 
 
@@ -236,6 +240,17 @@ def _votes(stored: dict[str, Any]) -> Iterator[Said]:
         words = f"{vote.verdict} by {vote.voter} ({vote.via}): {view.title}{f': {vote.reason}' if vote.reason else ''}"
         shown = {"shown_hash": vote.shown_hash, "groups": list(vote.groups)}
         yield Said(0, vote.at, "vote", view.id, one.cluster if one else "", one.node if one else "", words, shown)
+
+
+def _freeze(fence: Fence, others: Iterable[Fence], thawed_at: datetime | None) -> Iterator[Said]:
+    yield Said(0, fence.at, "freeze", fence.scope, "", "", f"frozen by {fence.by}: {fence.reason}", {})
+    for vote in fence.thaw_votes:
+        why = f": {vote.why}" if vote.why else ""
+        yield Said(0, vote.at, "thaw", fence.scope, "", "", f"to be thawed, says {vote.by}{why}", {})
+    if thawed_at is not None:
+        counted = weighed(fence, others, thawed_at).thaw_votes
+        words = f"thawed by {' and '.join(vote.said for vote in counted)}"
+        yield Said(0, thawed_at, "thaw", fence.scope, "", "", words, {})
 
 
 def _fits(search: Search, one: Said) -> bool:

@@ -17,6 +17,18 @@ class Edge(StrEnum):
     MARK = "mark"
 
 
+class ThawVote(Model):
+    """One person's word to go on."""
+
+    by: str
+    at: datetime
+    why: str = ""
+
+    @property
+    def said(self) -> str:
+        return f"{self.by} at {self.at:%Y-%m-%d %H:%M} UTC{f': {self.why}' if self.why else ''}"
+
+
 class Fence(Model):
     epoch: int
     """Grows with every freeze."""
@@ -26,8 +38,10 @@ class Fence(Model):
     marks: bool = False
     """Marking is stopped too, not only destruction."""
     at: datetime
-    thaw_votes: tuple[str, ...] = ()
-    """Who wants to go on, while that isn't enough people yet."""
+    thaw_votes: tuple[ThawVote, ...] = ()
+    """Who wants to go on, and why: as stored all that was ever said of it, once weighed what counts."""
+    lapsed: tuple[str, ...] = ()
+    """Once weighed: whose word counts no more, and why."""
 
     @property
     def said(self) -> str:
@@ -44,13 +58,16 @@ class Thaw(Model):
     thawed: bool
     by: tuple[str, ...]
     need: int
+    lapsed: tuple[str, ...] = ()
+    """Whose word to go on counts no more, and why."""
 
     def __str__(self) -> str:
         if not self.found:
             return f"{self.scope} isn't frozen"
         if self.thawed:
             return f"{self.scope} is thawed by {' and '.join(self.by)}"
-        return f"{self.scope} stays frozen: {len(self.by)} of {self.need} people want to thaw it ({', '.join(self.by)})"
+        want = f"{len(self.by)} of {self.need} people want to thaw it ({', '.join(self.by)})"
+        return f"{self.scope} stays frozen: {'; '.join((want, *self.lapsed))}"
 
 
 def scopes_of(cluster: str, node: str, pool: str | None = None, provider: str | None = None) -> tuple[str, ...]:

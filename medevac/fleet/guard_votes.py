@@ -34,7 +34,7 @@ def weigh(breaker: Breaker, sightings: Iterable[Sighting], now: datetime) -> Wei
         breaker=breaker,
         votes=tuple(vote for vote, why in found if not why),
         lapsed=tuple(
-            f"{vote.by}'s word of {_clock(vote.at, now)} UTC no longer counts: {why}" for vote, why in found if why
+            f"{vote.by}'s word of {clock(vote.at, now)} UTC no longer counts: {why}" for vote, why in found if why
         ),
     )
 
@@ -54,5 +54,6 @@ def _why_lapsed(breaker: Breaker, vote: ClosingVote, about: Iterable[Sighting], 
     return ""
 
 
-def _clock(at: datetime, now: datetime) -> str:
+def clock(at: datetime, now: datetime) -> str:
+    """With the day where that isn't today's."""
     return f"{at:%H:%M}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M}"

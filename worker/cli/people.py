@@ -219,8 +219,18 @@ def fences(as_json: AsJson = False) -> None:
         return
     print_table(
         ("scope", "by", "reason", "marks too", "since", "thaw votes"),
-        ((f["scope"], f["by"], f["reason"], f["marks"], f["at"][:19], ", ".join(f["thaw_votes"])) for f in listed),
+        ((f["scope"], f["by"], f["reason"], f["marks"], f["at"][:19], _votes(f["thaw_votes"])) for f in listed),
         "nothing is frozen",
+    )
+    for fence in listed:
+        for words in fence["lapsed"]:
+            print(plain(f"{fence['scope']}: {words}"))
+
+
+def _votes(votes: list[dict[str, str]]) -> str:
+    return "; ".join(
+        f"{vote['by']} at {vote['at'][:16].replace('T', ' ')}{': ' if vote['why'] else ''}{vote['why']}"
+        for vote in votes
     )
 
 

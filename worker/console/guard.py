@@ -66,7 +66,7 @@ def _guard(request: Request, served: Services, here: Here) -> HTMLResponse:
         request, served, here, "guard.html",
         version=version, limits=version.policy.limits, unread=unread, leases=leases,
         used=in_use(version.policy, leases, nodes), queue=served.stores.views.queue(),
-        breakers=served.stores.guard.weighed_breakers(served.now()), fences=served.stores.fences.active(),
+        breakers=served.stores.guard.weighed_breakers(served.now()), fences=served.stores.fences.weighed(served.now()),
     )  # fmt: skip
 
 

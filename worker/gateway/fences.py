@@ -43,7 +43,7 @@ class Thaw(Model):
 
 @router.get("", summary="Freezes that stand")
 async def fences(served: Served, person: SignedIn) -> list[Fence]:
-    return await served.threads.run(served.stores.fences.active)
+    return await served.threads.run(served.stores.fences.weighed, served.now())
 
 
 @router.post("/freeze", summary="Stop every destructive step in a scope, at once")
@@ -69,7 +69,9 @@ def _parts(scope: str) -> dict[str, str]:
 @router.post("/thaw", summary="Lift a freeze")
 async def thaw(order: Thaw, served: Served, person: SignedIn) -> Answer:
     person.require(Right.THAW)
-    thaw = await served.threads.run(served.stores.fences.thaw, order.scope, person.id, at=served.now())
+    thaw = await served.threads.run(
+        served.stores.fences.thaw, order.scope, person.id, at=served.now(), why=order.reason
+    )
     if not thaw.found:
         raise Problem(404, f"{thaw}; `medevac fences` lists what is")
     return Answer(answer=str(thaw))

@@ -459,6 +459,21 @@ async def test_votes_stand_in_the_audit(client: httpx.AsyncClient, stores: Store
     assert "reject by grace (slack): not now" in (await client.get("/incidents/inc-1")).text
 
 
+async def test_who_thaws_says_why_and_all_see_it(client: httpx.AsyncClient, stores: Stores) -> None:
+    stores.fences.freeze("all", "vera", "smoke")
+    own = {"csrf": await sign_in(client, "otto")}
+    assert (await client.post("/guard/thaw", data={**own, "scope": "all", "reason": "<gone>"})).status_code == 303
+    assert re.search(
+        r"To be thawed, says otto at \d{4}-\d\d-\d\d \d\d:\d\d UTC: &lt;gone&gt;", (await client.get("/guard")).text
+    )
+    client.cookies.clear()
+    own = {"csrf": await sign_in(client, "ada")}
+    assert (await client.post("/guard/thaw", data={**own, "scope": "all", "reason": "I looked"})).status_code == 303
+    audit = (await client.get("/audit", params={"person": "otto"})).text
+    assert "to be thawed, says otto: &lt;gone&gt;" in audit
+    assert re.search(r"thawed by otto at [\d -]+:\d\d UTC: &lt;gone&gt; and ada at [\d -]+:\d\d UTC: I looked", audit)
+
+
 async def test_a_trusted_proxy_signs_in_and_nobody_else_may_say_so(services: Services) -> None:
     proxy = TrustedProxy(addresses=(ip_network("10.1.0.0/24"),))
     trusting = create_app(dataclasses.replace(services, console=Console(proxy=proxy)))

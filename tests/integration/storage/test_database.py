@@ -15,8 +15,8 @@ from activities.ports import Unreadable
 from activities.storage import machine_tables, order_tables  # noqa: F401  (they enter the metadata)
 from activities.storage.database import Database, SchemaError
 from activities.storage.ledger import Ledger
-from activities.storage.migrations.versions import v0006_left_out
-from activities.storage.tables import breakers, metadata, notes
+from activities.storage.migrations.versions import v0006_left_out, v0007_thaw_votes
+from activities.storage.tables import breakers, fences, metadata, notes
 from tests.unit.fleet.fleet import T0
 
 
@@ -38,6 +38,19 @@ def test_the_version_before_reads_the_votes_to_close_a_breaker(empty_url: str) -
         assert connection.execute(sa.select(breakers.c.votes)).scalar_one() == ["ada", "grace"]
         columns = {column["name"] for column in sa.inspect(connection).get_columns("campaign_nodes")}
         assert "by" not in columns
+    database.close()
+
+
+def test_the_version_before_reads_the_votes_to_thaw(empty_url: str) -> None:
+    database = Database(empty_url)
+    database.upgrade()
+    row = {"scope": "all", "by": "kim", "reason": "smoke", "marks": False, "at": T0}
+    with database.transaction() as connection:
+        word = {"by": "ada", "at": T0.isoformat(), "why": "gone"}
+        connection.execute(sa.insert(fences).values(**row, thaw_votes=[word, word, "grace"]))
+        with Operations.context(MigrationContext.configure(connection)):
+            v0007_thaw_votes.downgrade()
+        assert connection.execute(sa.select(fences.c.thaw_votes)).scalar_one() == ["ada", "grace"]
     database.close()
 
 

@@ -6,9 +6,11 @@ import threading
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 
 from activities.ports import Unreadable, Verb
 from activities.storage import fences as fences_module
+from activities.storage import tables
 from activities.storage.database import Database
 from activities.storage.dwells import DwellKey, Dwells
 from activities.storage.fences import Fences
@@ -123,7 +125,7 @@ def test_thawing_takes_two_people(db: Database) -> None:
     fences.freeze("all", "ann", "why", at=T0)
     for _ in range(2):
         assert not fences.thaw("all", "ann", T0).thawed
-        assert fences.active()[0].thaw_votes == ("ann",)
+        assert voters(fences) == [("ann", ["ann"])]
     done = fences.thaw("all", "bob", T0)
     assert (done.thawed, str(done)) == (True, "all is thawed by ann and bob")
     assert fences.active() == []
@@ -138,10 +140,52 @@ def test_no_word_to_go_on_lifts_a_freeze_that_came_after_it(db: Database) -> Non
     again = fences.freeze("all", "ann", "why", at=T0)
     fences.freeze("all", "cid", "smoke", at=T0)
     assert str(fences.thaw("all", "bob", T0)) == "all stays frozen: 1 of 2 people want to thaw it (bob)"
-    assert [(one.by, one.thaw_votes) for one in fences.active()] == [("ann", ("bob",)), ("cid", ("bob",))]
-    assert fences.blocking("c", "n") == again.model_copy(update={"thaw_votes": ("bob",)})
+    assert voters(fences) == [("ann", ["bob"]), ("cid", ["bob"])]
+    blocking = fences.blocking("c", "n")
+    assert blocking is not None
+    assert blocking.epoch == again.epoch
     assert fences.thaw("all", "ann", T0).thawed
     assert fences.active() == []
+
+
+def test_a_word_to_go_on_counts_for_an_hour_and_until_the_scope_is_frozen_anew(db: Database) -> None:
+    fences, minute = Fences(db), timedelta(minutes=1)
+    fences.freeze("all", "kim", "smoke", at=T0)
+    fences.thaw("all", "ada", T0 + minute, "the smoke is gone")
+    late = fences.thaw("all", "bob", T0 + 62 * minute)
+    assert not late.thawed
+    assert str(late) == (
+        "all stays frozen: 1 of 2 people want to thaw it (bob);"
+        f" ada's word of {T0 + minute:%H:%M} UTC no longer counts: it is more than 60 min old"
+    )
+    fences.freeze("all", "cid", "sparks", at=T0 + 70 * minute)
+    anew = fences.thaw("all", "ada", T0 + 71 * minute)
+    assert not anew.thawed
+    assert "bob's word" in str(fences.weighed(T0 + 71 * minute)[0].lapsed)
+    assert "cid froze it anew since" in str(fences.weighed(T0 + 71 * minute)[0].lapsed)
+    assert fences.thaw("all", "bob", T0 + 72 * minute).thawed
+    assert fences.active() == []
+
+
+def test_each_word_to_go_on_keeps_its_time_and_reason(db: Database) -> None:
+    fences, later = Fences(db), T0 + timedelta(minutes=5)
+    fences.freeze("all", "kim", "smoke", at=T0)
+    fences.thaw("all", "ada", later, "the smoke is gone")
+    assert [(v.by, v.at, v.why) for v in fences.active()[0].thaw_votes] == [("ada", later, "the smoke is gone")]
+    assert [vote.by for vote in fences.weighed(later)[0].thaw_votes] == ["ada"]
+
+
+def test_a_vote_that_is_a_bare_name_is_as_old_as_its_freeze(db: Database) -> None:
+    fences = Fences(db)
+    fences.freeze("all", "kim", "smoke", at=T0)
+    with db.transaction() as connection:
+        connection.execute(sa.update(tables.fences).values(thaw_votes=["ada"]))
+    assert not fences.thaw("all", "bob", T0 + timedelta(minutes=61)).thawed
+    assert fences.thaw("all", "ada", T0 + timedelta(minutes=62)).thawed
+
+
+def voters(fences: Fences) -> list[tuple[str, list[str]]]:
+    return [(one.by, [vote.by for vote in one.thaw_votes]) for one in fences.weighed(T0)]
 
 
 def test_a_freeze_with_marks_is_stronger(db: Database) -> None:
