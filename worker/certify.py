@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from activities.failures import redact
+from activities.last_look import Frozen, last_look, looking
 from activities.ports import (
     Cluster,
     HasEvidence,
@@ -24,6 +25,7 @@ from activities.ports import (
 from activities.proof import World, another_machine, missing
 from activities.registry import NotConfigured, Registry
 from activities.storage.certificates import Certificate
+from medevac.fleet.fence import Fence
 from medevac.fleet.node import Capability, Node
 from medevac.model import Model
 from worker.stores import Stores
@@ -93,9 +95,19 @@ class Certifier:
         pods = [f"{pod.namespace}/{pod.name}" for pod in self.cluster.pods(node.name) if pod.tier != "daemon"]
         if pods:
             raise Unfit(f"{len(pods)} pods run on {name} ({', '.join(pods[:3])}); empty it first")
-        fence = self.stores.fences.blocking(node.cluster, node.name, node.pool, node.machine.provider)
-        if fence is not None:
+        if (fence := self._fence(node)) is not None:
             raise Unfit(fence.said)
+
+    def _fence(self, node: Node) -> Fence | None:
+        return self.stores.fences.blocking(node.cluster, node.name, node.pool, node.machine.provider)
+
+    def _look(self) -> None:
+        try:
+            fence = self._fence(self.node)
+        except Unreadable as error:
+            raise Frozen(str(error)) from None
+        if fence is not None:
+            raise Frozen(fence.said)
 
     def run(self, by: str, destructive: bool) -> Iterator[Step]:
         """Each step as it ends, and last the certificate's own word; what was seen is stored, also where it failed."""
@@ -203,7 +215,8 @@ class Certifier:
         while True:
             self.fit()
             try:
-                self.provider.do(verb, node, tag)
+                with looking(self._look):
+                    self.provider.do(verb, node, tag)
             except NotSent as error:
                 if error.final or time.monotonic() - began >= self.deadline_s:
                     raise
@@ -219,7 +232,9 @@ class Certifier:
             now = self.cluster.node(node.name)
             ours = now if now is not None and now.machine.id == node.machine.id else node
             if isinstance(self.provider, HasSteps):
-                self.provider.proceed(verb, ours, tag)
+                with looking(self._look):
+                    last_look()
+                    self.provider.proceed(verb, ours, tag)
             world = World(now, self.provider.state(ours, tag))
         except Unreadable as error:
             return f"unreadable: {redact(str(error), 200)}"

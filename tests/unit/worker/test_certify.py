@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,21 @@ def test_a_machine_that_takes_work_or_has_it_is_refused(site: Site) -> None:
     site.stores.fences.freeze("all", "ada", "a look")
     with pytest.raises(Unfit, match="frozen"):
         site.certify()
+    assert site.effects(Effect.REBOOT) == 0
+
+
+def test_a_freeze_while_its_provider_looks_stops_the_call(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = site.registry.provider(IRONWORKS)
+    do = provider.do
+
+    def slowly(*given: Any) -> Any:
+        site.stores.fences.freeze("all", "ada", "a look")
+        return do(*given)
+
+    monkeypatch.setattr(provider, "do", slowly)
+    reboot = next(step for step in site.certify() if step.name == "reboot")
+    assert reboot.passed is False
+    assert "frozen: all by ada" in reboot.seen
     assert site.effects(Effect.REBOOT) == 0
 
 
