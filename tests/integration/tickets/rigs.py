@@ -34,7 +34,7 @@ class CommandRig:
         folder.mkdir(parents=True, exist_ok=True)
         # Alone, without what a site has installed, it starts in a tenth of the time.
         program = [sys.executable, "-I", "-S", str(Path(desk.__file__)), str(folder)]
-        self.tickets = make_command("desk", {"command": program, "timeout_s": 60.0, **options})
+        self.tickets = make_command("desk", {"command": program, "timeout_s": 30.0, **options})
 
     def pass_time(self) -> None:
         pass
@@ -120,7 +120,7 @@ class JiraRig:
     def __enter__(self) -> JiraRig:
         self.far.__enter__()
         given = {"url": self.far.url, "project": "OPS", "user": "fleet@us.example", "token": {"env": "JIRA_TOKEN"}}
-        self.tickets = make_jira("jira", {**given, "timeout_s": 60.0, "fields": {"components": [{"name": "GPU"}]}})
+        self.tickets = make_jira("jira", {**given, "timeout_s": 30.0, "fields": {"components": [{"name": "GPU"}]}})
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -206,7 +206,7 @@ class AwsRig:
 
     def __enter__(self) -> AwsRig:
         self.far.__enter__()
-        self.tickets: AwsSupportTickets = make_aws_support("support", {"endpoint": self.far.url, "timeout_s": 60.0})
+        self.tickets: AwsSupportTickets = make_aws_support("support", {"endpoint": self.far.url, "timeout_s": 30.0})
         self.tickets._access.options = self.tickets._access.options.model_copy(update={"share": 1.0})
         return self
 
