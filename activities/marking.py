@@ -87,7 +87,9 @@ class MarkActivities:
         left_by = self._left_by(node, request)
         if (ended := self._before(request, node, left_by)) is not None:
             return ended
-        answer = self._permission(request)
+        # A mark that stands was counted when it was made; what it says costs no budget.
+        stands = node is not None and node.marked_by == request.mark.incident
+        answer = None if stands else self._permission(request)
         if isinstance(answer, Ask):
             need = answer.need.model_dump(mode="json")
             result = self._end(Outcome.BLOCKED, answer.reason, node, who=answer.approval)
@@ -102,7 +104,9 @@ class MarkActivities:
                 return self._end(Outcome.REFUSED, redact(str(error)), node)
             raise waits(f"not marked: {error}", error.retry_after_s or RETRY_S, "NotSent") from None
         said = f"in place of the mark that {left_by} left" if left_by else ""
-        return self._end(Outcome.DONE if made == "done" else Outcome.ALREADY, said, node)
+        if made == "already":
+            return self._end(Outcome.ALREADY, said or "marked by this incident", node)
+        return self._end(Outcome.DONE, said, node)
 
     @activity.defn(name=sig.LIFT.name, no_thread_cancel_exception=True)
     def lift(self, request: sig.LiftRequest) -> StepResult:
@@ -136,6 +140,9 @@ class MarkActivities:
             return self._end(Outcome.REFUSED, f"node {request.node} is gone from cluster {request.cluster}")
         if node.uid != request.identity.uid:
             return self._end(Outcome.REFUSED, f"uid was {request.identity.uid} in the plan and is {node.uid} now", node)
+        if node.marked_by is None and request.again:
+            why = "our mark was lifted by someone else, which is a veto"
+            return self._end(Outcome.REFUSED, why, node, who="whoever lifted the mark")
         if node.marked_by in (None, left_by):
             return None
         if node.marked_by != request.mark.incident:
@@ -145,7 +152,7 @@ class MarkActivities:
             return self._end(
                 Outcome.REFUSED, "someone uncordoned the node, which is a veto", node, who="whoever uncordoned the node"
             )
-        return self._end(Outcome.ALREADY, "marked by this incident", node)
+        return None
 
     def _permission(self, request: sig.MarkRequest) -> LeaseAnswer | None:
         """The guard's answer; None where it can't be reached and this process may still mark a few alone."""

@@ -121,6 +121,8 @@ class MarkRequest(Keyed):
     """A fleet-wide approval that allows a mark beyond the mark budget."""
     campaign: str | None = None
     """Whose list it covers, where a campaign wants this."""
+    again: bool = False
+    """The node is marked already, and the mark is to say something else. One that is gone is not made anew."""
 
 
 class LiftRequest(Keyed):

@@ -54,6 +54,8 @@ class Carried(Model):
     hold: Hold | None = None
     stopped: Stop | None = None
     marked: bool = False
+    marked_as: str = ""
+    """What the mark says: the worst fault's code, then all of them. Empty where an older release made the mark."""
     lease: LeaseRef | None = None
     lines: tuple[Line, ...] = ()
     asked_rungs: tuple[Rung, ...] = ()

@@ -33,6 +33,8 @@ VERBS: dict[Rung, tuple[Verb, ...]] = {
 
 TITLE = 300
 """Characters of a question's title."""
+MARK_AGAIN = "mark_again"
+"""Histories that were begun before a standing mark could change its words never call for that."""
 TAKE_BACK_S = 60.0
 """How long the release of a successor may keep people waiting for the hand-over; it is tried again after it."""
 
@@ -52,7 +54,7 @@ class Remediation:
     async def carry_out(self, plan: Plan) -> End | None:
         """The incident's end, or None when a new plan is needed."""
         try:
-            if plan.mark and not plan.mark_after_approval:
+            if plan.mark and (self.run.marked or not plan.mark_after_approval):
                 await self.mark(plan)
             self.telling.announce(plan)
             if plan.wait_s:
@@ -71,12 +73,45 @@ class Remediation:
     # -- legs --------------------------------------------------------------------------------------------------
 
     async def mark(self, plan: Plan, approval: str | None = None) -> None:
-        """Marks the node unless this incident has. Beyond the mark budget it stays unmarked, and is asked about."""
+        """Marks the node unless this incident has and the mark still says what is wrong. Beyond the mark budget it
+        stays unmarked, and is asked about."""
         run = self.run
+        words = _words(plan, run)
         if run.marked:
+            if self._mark_says(plan, words) or not workflow.patched(MARK_AGAIN):
+                return
+            await self._mark_again(plan, words)
             return
         run.state = State.PLANNED
-        request = sig.MarkRequest(
+        result = await self.steps.step(sig.MARK, self._mark_request(plan, approval))
+        if result.outcome is Outcome.BLOCKED:
+            run.note("state", workflow.now(), f"not marked: {result.reason}")
+            return
+        self.standing.judge("mark", result)
+        run.marked, run.marked_as = True, words
+        run.state = State.MARKED
+
+    def _mark_says(self, plan: Plan, words: str) -> bool:
+        """Also where nothing is open, or the node has a successor: the mark then stays as it was until it is lifted."""
+        run = self.run
+        return not (plan.faults and run.faults.faults) or run.subject != run.node or words == run.marked_as
+
+    async def _mark_again(self, plan: Plan, words: str) -> None:
+        """Another fault is the worst, or there are others: the standing mark says so, once for each such change.
+
+        One that is refused stays ours, to be lifted. One that can't be written holds nothing up: the node is marked.
+        """
+        run = self.run
+        result = await self.steps.step(sig.MARK, self._mark_request(plan, None, again=True))
+        if result.outcome.ok or result.outcome is Outcome.REFUSED:
+            run.marked_as = words
+            self.standing.judge("mark again", result)
+            return
+        run.note("state", workflow.now(), f"the mark still says what it said before: {result.outcome}: {result.reason}")
+
+    def _mark_request(self, plan: Plan, approval: str | None, *, again: bool = False) -> sig.MarkRequest:
+        run = self.run
+        return sig.MarkRequest(
             key=run.key("mark"),
             cluster=run.cluster,
             node=run.node,
@@ -84,7 +119,7 @@ class Remediation:
             identity=plan.identity,
             mark=Mark(
                 incident=run.incident,
-                code=(plan.cause or "unknown").replace("/", "-")[:63],
+                code=_mark_code(plan),
                 faults=run.faults.codes,
                 reason=plan.reasons[0] if plan.reasons else "",
             ),
@@ -94,14 +129,8 @@ class Remediation:
             view=run.view(workflow.now()),
             approval=approval or (plan.order.approval if plan.order else None),
             campaign=plan.order.campaign if plan.order else None,
+            again=again,
         )
-        result = await self.steps.step(sig.MARK, request)
-        if result.outcome is Outcome.BLOCKED:
-            run.note("state", workflow.now(), f"not marked: {result.reason}")
-            return
-        self.standing.judge("mark", result)
-        run.marked = True
-        run.state = State.MARKED
 
     async def _permission(self, plan: Plan) -> Plan:
         """Lease, then approval, then the facts read again: the plan that may be carried out now."""
@@ -404,7 +433,16 @@ class Remediation:
         request = sig.LiftRequest(key=run.key("lift"), cluster=run.cluster, node=run.subject, incident=run.incident)
         result = await self.steps.step(sig.LIFT, request)
         if result.outcome.ok:
-            run.marked = False
+            run.marked, run.marked_as = False, ""
             return True
         run.hand_over = f"our mark could not be lifted: {result.reason}"
         return False
+
+
+def _mark_code(plan: Plan) -> str:
+    return (plan.cause or "unknown").replace("/", "-")[:63]
+
+
+def _words(plan: Plan, run: IncidentRun) -> str:
+    """What a mark says that people and programs go by: the worst fault, and all of them in whatever order."""
+    return " ".join((_mark_code(plan), *sorted(run.faults.codes)))

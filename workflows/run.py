@@ -52,6 +52,7 @@ class IncidentRun:
         self.hold = carried.hold
         self.stopped = carried.stopped
         self.marked = carried.marked
+        self.marked_as = carried.marked_as
         self.lease: LeaseRef | None = carried.lease
         self.lease_asked = carried.lease is not None
         self.lines: list[Line] = list(carried.lines)
@@ -297,6 +298,7 @@ class IncidentRun:
             hold=self.hold,
             stopped=self.stopped,
             marked=self.marked,
+            marked_as=self.marked_as,
             lease=self.lease,
             lines=tuple(self.lines),
             asked_rungs=tuple(self.asked_rungs),

@@ -134,8 +134,76 @@ async def test_a_worse_fault_stops_the_drain_and_is_planned_for(start: Start, sc
     await handle.signal(NodeWorkflow.report, fault("xid/79"))
     assert await handle.result() == "returned"
     assert [request.drain for request in script.asked(sig.EVACUATE)] == [Drain.CHECKPOINT, Drain.SOON]
-    assert len(script.asked(sig.MARK)) == 1
+    first, again = script.asked(sig.MARK)
+    assert (first.mark.code, first.mark.faults, first.again) == ("xid-119", ("xid/119",), False)
+    assert (again.mark.code, again.mark.faults, again.again) == ("xid-79", ("xid/79", "xid/119"), True)
     assert len(script.asked(sig.ACT)) == 1
+
+
+async def marked_by_a_handed_over(start: Start, script: Script) -> WorkflowHandle[Any, str]:
+    script.planner = lambda request: plan_for(request, action=Action.HAND_OVER, rung=None, drain=None)
+    handle = await start(fault("xid/119"))
+    await reaches(handle, State.HANDED_OVER)
+    return handle
+
+
+async def test_a_mark_is_written_again_once_for_each_change_of_what_is_wrong(start: Start, script: Script) -> None:
+    handle = await marked_by_a_handed_over(start, script)
+    for code, plans in (("xid/79", 2), ("xid/48", 3)):
+        await handle.signal(NodeWorkflow.report, fault(code))
+        await script.until_asked(sig.PLAN, plans)
+    await handle.signal(NodeWorkflow.report, fault("xid/48"))
+    await handle.signal(NodeWorkflow.wake)
+    await script.until_asked(sig.PLAN, 4)
+    await handle.execute_update(NodeWorkflow.abort, By(who="ada"))
+    await handle.result()
+    assert [len(request.mark.faults) for request in script.asked(sig.MARK)] == [1, 2, 3]
+    assert [request.key.n for request in script.asked(sig.MARK)] == [1, 2, 3]
+
+
+async def test_a_veto_seen_while_the_mark_is_written_again_holds_and_is_asked_once(
+    start: Start, script: Script
+) -> None:
+    def marked(request: sig.MarkRequest) -> StepResult:
+        if request.again:
+            return StepResult(outcome=Outcome.REFUSED, reason="someone uncordoned the node", who="bob")
+        return StepResult(outcome=Outcome.DONE)
+
+    script.on(sig.MARK, marked)
+    script.on(sig.EVACUATE, until_cancelled)
+
+    def planner(request: sig.PlanRequest) -> Plan:
+        if any(line.kind == "latch" for line in script.lines):
+            return plan_for(request, action=Action.HAND_OVER, rung=None, drain=None)
+        return plan_for(request)
+
+    script.planner = planner
+    handle = await start(fault("xid/119"))
+    await wait_for(script, "evacuate")
+    await handle.signal(NodeWorkflow.report, fault("xid/79"))
+    await reaches(handle, State.HANDED_OVER)
+    await handle.signal(NodeWorkflow.wake)
+    await script.until_asked(sig.PLAN, 4)
+    assert len(script.asked(sig.MARK)) == 2
+    assert "act" not in script.names()
+    assert [line.data["by"] for line in script.lines if line.kind == "latch"] == ["bob"]
+    await handle.terminate("done")
+
+
+async def test_a_mark_that_cannot_be_written_again_holds_nothing_up(start: Start, script: Script) -> None:
+    def marked(request: sig.MarkRequest) -> StepResult:
+        outcome = Outcome.FAILED if request.again else Outcome.DONE
+        return StepResult(outcome=outcome, reason="the API server is away" if request.again else "")
+
+    drains = iter((until_cancelled, lambda _: StepResult(outcome=Outcome.DONE)))
+    script.on(sig.MARK, marked)
+    script.on(sig.EVACUATE, lambda request: next(drains)(request))
+    handle = await start(fault("xid/119"))
+    await wait_for(script, "evacuate")
+    await handle.signal(NodeWorkflow.report, fault("xid/79"))
+    assert await handle.result() == "returned"
+    assert script.names().count("lift") == 1
+    assert any("the API server is away" in line.text for line in script.lines)
 
 
 async def test_a_cancelled_drain_never_leads_to_an_action(start: Start, script: Script) -> None:

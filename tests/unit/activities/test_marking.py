@@ -128,6 +128,37 @@ def test_who_uncordoned_is_not_overruled(house: House, marks: MarkActivities) ->
     assert house.node(node.name).schedulable
 
 
+WORSE = Mark(incident=INCIDENT, code="xid-79", faults=("xid/79", "xid/119"), reason="test")
+
+
+def test_a_standing_mark_says_what_is_worst_now_and_costs_no_budget(
+    house: House, marks: MarkActivities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = house.busy_node()
+    before = Mark(incident=INCIDENT, code="xid-119", faults=("xid/119",), reason="test")
+    run(marks.mark, mark_request(house, node, mark=before))
+    monkeypatch.setattr(house.guard, "mark_grant", lambda *_: pytest.fail("the budget was asked again"))
+    assert run(marks.mark, mark_request(house, node, mark=WORSE, again=True)).outcome is Outcome.DONE
+    assert [effect.detail["code"] for effect in house.world.effects(verb=Effect.MARK)] == ["xid-119", "xid-79"]
+    assert run(marks.mark, mark_request(house, node, mark=WORSE, again=True), attempt=2).outcome is Outcome.ALREADY
+    assert applied(house, Effect.MARK) == 2
+
+
+def test_who_uncordoned_or_took_the_mark_away_is_not_overruled_by_a_worse_fault(
+    house: House, marks: MarkActivities
+) -> None:
+    node = house.busy_node()
+    run(marks.mark, mark_request(house, node))
+    house.world.uncordon(node.name, CLUSTER)
+    uncordoned = run(marks.mark, mark_request(house, node, mark=WORSE, again=True))
+    assert (uncordoned.outcome, uncordoned.who) == (Outcome.REFUSED, "whoever uncordoned the node")
+    house.registry.cluster(CLUSTER).lift(node.name, INCIDENT)
+    lifted = run(marks.mark, mark_request(house, node, mark=WORSE, again=True))
+    assert (lifted.outcome, lifted.who) == (Outcome.REFUSED, "whoever lifted the mark")
+    assert house.node(node.name).schedulable
+    assert applied(house, Effect.MARK) == 1
+
+
 def test_beyond_the_budget_a_person_is_asked_and_no_node_is_marked(house: House, marks: MarkActivities) -> None:
     results = [
         run(marks.mark, mark_request(house, node, f"inc-{i}"))
