@@ -22,6 +22,14 @@ class EvidenceStore(Protocol):
         """None where there is nothing. Raises `Unreadable`."""
         ...
 
+    def remove(self, key: str) -> None:
+        """Also where there is nothing. Raises `Unreadable`. Evidence itself is never removed from here."""
+        ...
+
+    def __str__(self) -> str:
+        """Where it is."""
+        ...
+
 
 class FolderStore:
     """For one worker, or several that share the folder. Readable for its owner only."""
@@ -50,6 +58,15 @@ class FolderStore:
             return None
         except OSError as error:
             raise Unreadable(f"evidence can't be read from {self._root}: {error}") from None
+
+    def remove(self, key: str) -> None:
+        try:
+            (self._root / key).unlink(missing_ok=True)
+        except OSError as error:
+            raise Unreadable(f"nothing can be removed from {self._root}: {error}") from None
+
+    def __str__(self) -> str:
+        return str(self._root)
 
 
 class S3Options(Model):
@@ -94,6 +111,15 @@ class S3Store:
             return None
         except Exception as error:
             raise Unreadable(f"evidence can't be read from s3://{self._options.bucket}: {_short(error)}") from None
+
+    def remove(self, key: str) -> None:
+        try:
+            self._client.delete_object(Bucket=self._options.bucket, Key=self._options.prefix + key)
+        except Exception as error:
+            raise Unreadable(f"nothing can be removed from s3://{self._options.bucket}: {_short(error)}") from None
+
+    def __str__(self) -> str:
+        return f"s3://{self._options.bucket}/{self._options.prefix}"
 
 
 class EvidenceOptions(Model):

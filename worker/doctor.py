@@ -12,6 +12,7 @@ from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
 
+from activities.evidence_store import EvidenceStore
 from activities.failures import redact
 from activities.ports import Cluster, HasRights, Unreadable
 from activities.registry import Registry
@@ -35,6 +36,7 @@ CALL = timedelta(seconds=5)
 LATELY = timedelta(seconds=80)
 MOST_LACKS = 8
 """Of one part, in its line."""
+PROBE, ABSENT = "doctor/probe.txt", "doctor/absent.txt"
 SEE_PARTS = "correct the part's options, its credentials or its network"
 
 
@@ -55,6 +57,7 @@ async def examine(settings: Settings) -> list[Finding]:
     checks: list[tuple[str, Callable[[Settings], Awaitable[str]], str]] = [
         ("configuration", _configuration, "correct the file that MEDEVAC_CONFIG names"),
         ("parts", _parts, SEE_PARTS),
+        ("evidence", _evidence, "see `evidence` in docs/kubernetes.md"),
         ("ledger", _ledger, "see MEDEVAC_DATABASE_URL, then run `medevac setup`"),
         ("monitors", _monitors, "see the sender's own process and its way here; faults may go unseen until it speaks"),
         ("trust", _trust, "see the ledger and the policy, above and below"),
@@ -150,6 +153,37 @@ async def _trust(settings: Settings) -> str:
         f"{text}; what they are to do in {', '.join(auto)} (`auto`) is asked first",
         "; ".join(f"`medevac provider certify {name} --machine ID`" for name in unproved),
     )
+
+
+async def _evidence(settings: Settings) -> str:
+    """Only workers write there: what another process of the house may not write is no harm, and the fix says so."""
+    store = (await asyncio.to_thread(lambda: build_registry(find_config(settings), settings.data_dir))).evidence
+    if store is None:
+        return "none is kept"
+    try:
+        return await asyncio.to_thread(_probed, store)
+    except Unreadable as error:
+        raise _Bad(
+            str(error),
+            "mount a volume there that workers may write to, or name another place under `evidence` in the"
+            " configuration; workers need the right to put, get and list there (docs/kubernetes.md, Evidence). It is"
+            " they who keep evidence, so ask in a worker's own container. Until then none is kept, and where the policy"
+            " says `evidence: required` nothing irreversible is done",
+        ) from None
+
+
+def _probed(store: EvidenceStore) -> str:
+    said = b"medevac doctor was here; this may be removed\n"
+    store.put(PROBE, said)
+    if store.get(PROBE) != said:
+        raise Unreadable(f"evidence: what was written to {store} can't be read again")
+    # A bucket that may not be listed answers that it may not say: then no bundle could be begun.
+    store.get(ABSENT)
+    try:
+        store.remove(PROBE)
+    except Unreadable as error:
+        return f"{store} can be written to and read; {PROBE} stays there ({error}), which only this look needs"
+    return f"{store} can be written to and read"
 
 
 async def _ledger(settings: Settings) -> str:

@@ -140,3 +140,17 @@ def test_the_configuration_can_be_read_and_only_observes(tmp_path: Path, monkeyp
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path)))  # Instead of a pod's account.
     built = build_registry(read, tmp_path)
     assert [part.name for part in (*built.clusters(), *built.providers())] == ["main", "aws"]
+
+
+def test_a_worker_can_write_where_the_configuration_keeps_evidence(tmp_path: Any) -> None:
+    """Its root is read-only: a folder that isn't mounted would refuse every piece."""
+    (config,) = things("config.yaml")
+    (tmp_path / "medevac.yaml").write_text(config["data"]["medevac.yaml"])
+    evidence = load_config(tmp_path / "medevac.yaml").evidence
+    if evidence is None or evidence.kind == "folder":
+        path = (evidence and evidence.path) or Path("/var/lib/medevac/evidence")
+        (template,) = (thing["spec"]["template"] for thing in things("worker.yaml") if thing["kind"] == "Deployment")
+        mounts = [m for m in template["spec"]["containers"][0]["volumeMounts"] if not m.get("readOnly")]
+        assert any(path.is_relative_to(mount["mountPath"]) for mount in mounts)
+    else:
+        assert evidence.s3

@@ -222,11 +222,17 @@ def test_a_bucket_keeps_it_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         assert store.get("inc-1/index.json") is None
         assert store.put("inc-1/index.json", b"{}") == "s3://evidence/medevac/inc-1/index.json"
         assert store.get("inc-1/index.json") == b"{}"
+        store.remove("inc-1/index.json")
+        store.remove("inc-1/index.json")
+        assert store.get("inc-1/index.json") is None
+        assert str(store) == "s3://evidence/medevac/"
         lost = open_store(EvidenceOptions(kind="s3", s3=options.model_copy(update={"bucket": "nowhere"})), tmp_path)
         with pytest.raises(Unreadable, match="nowhere"):
             lost.put("a", b"1")
         with pytest.raises(Unreadable, match="nowhere"):
             lost.get("a")
+        with pytest.raises(Unreadable, match="nowhere"):
+            lost.remove("a")
         client.close()
     finally:
         server.stop()
