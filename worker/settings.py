@@ -68,7 +68,7 @@ class Settings(BaseSettings):
     """`host:port` for the Temporal SDK's Prometheus metrics; empty = off."""
 
     build_id: str = ""
-    """Set it to use Temporal worker versioning; `medevac setup --current` makes the build current."""
+    """Set it to use Temporal worker versioning; `medevac setup --current BUILD` makes it current."""
     deployment: str = "medevac"
     """Worker deployment name, with `build_id`."""
     versioning: Literal["pinned", "auto_upgrade"] = "pinned"

@@ -136,7 +136,7 @@ def told(case: Case, reply: Heard) -> str:
     what = {
         Proposal.REPLACED: f"seems to say that it was replaced; look at {nodes}, then `medevac confirm`",
         Proposal.REPAIRED: f"seems to say that it works again; look at {nodes}, then `medevac confirm`",
-        Proposal.ANSWER: f"asks something; answer with `medevac case comment {case.id}`",
+        Proposal.ANSWER: f"asks something; answer with `medevac case comment {case.id} TEXT`",
         Proposal.REFUSED: "seems to refuse; a person must go on with it",
     }.get(reply.proposal, "has written; a person must read it")
     return f"{reply.author or case.provider} {what}: “{reply.quote}”"

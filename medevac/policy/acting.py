@@ -153,7 +153,8 @@ class Act:
             why.append(f"it destroys local data in use: {', '.join(cost.data)}")
         if ask_at and not ask_at.certified:
             name = ask_at.source.offer.provider
-            why.append(f"provider {name}, which is asked, isn't certified here; `medevac provider certify {name}`")
+            proof = f"`medevac provider certify {name} --machine ID`"
+            why.append(f"provider {name}, which is asked, isn't certified here; {proof} proves it")
         if node.hands_off:
             why.append(f"{node.hands_off} asked for hands off this node")
         if node.foreign_cordon:

@@ -52,7 +52,8 @@ def standing(policy: Policy, node: Node, around: Surroundings) -> Standing:
     asked_for = f"pool `{node.pool}` is in mode {pool.mode}"
     if pool.mode is Mode.AUTO and not around.certified and not node.simulated:
         name = node.machine.provider
-        why = f"provider {name} isn't certified here, so people approve; `medevac provider certify {name}` proves it"
+        proof = f"`medevac provider certify {name} --machine ID`"
+        why = f"provider {name} isn't certified here, so people approve; {proof} proves it"
         return Standing(Mode.APPROVE, (asked_for, why), pool)
     return Standing(pool.mode, (asked_for,), pool)
 
@@ -67,7 +68,7 @@ def _held(node: Node, pool: Pool, around: Surroundings) -> list[str]:
         found.append(f"the storage probe `{pool.storage_probe}` has not passed just now")
     found.extend(_others(node, pool, around.remediators))
     if around.predates:
-        found.append(f"{around.predates}; `medevac adopt {node.name}` hands it to medevac")
+        found.append(f"{around.predates}; `medevac adopt --node {node.cluster}/{node.name}` hands it to medevac")
     return found
 
 

@@ -216,7 +216,7 @@ def test_what_cannot_be_read_is_a_no_and_is_looked_at_again() -> None:
 def test_older_trouble_waits_for_adoption() -> None:
     made = decide("xid/79", acting_since=NOW + HOUR)
     assert made.action is Action.OBSERVE
-    assert "medevac adopt n1" in said(made)
+    assert "`medevac adopt --node c/n1`" in said(made)
     assert decide("xid/79", acting_since=NOW + HOUR, adopted=True).action is Action.ACT
     assert decide("xid/79", acting_since=NOW - HOUR).action is Action.ACT
 
@@ -522,7 +522,7 @@ def test_a_provider_without_a_proof_asks_people_first() -> None:
     made = decide("xid/119", certified=False)
     assert (made.action, made.mode) == (Action.ACT, Mode.APPROVE)
     assert made.approval is not None
-    assert "medevac provider certify skyline" in said(made)
+    assert "`medevac provider certify skyline --machine ID`" in said(made)
     assert decide("xid/119").mode is Mode.AUTO
 
 
