@@ -28,6 +28,7 @@ from activities.kubernetes.client import MERGE, Client, Object, url
 from activities.kubernetes.names import EVACUATE_BY
 from activities.kubernetes.nodeside import NodeSide
 from activities.kubernetes.options import Options
+from activities.kubernetes.own import OwnNodes
 from activities.kubernetes.owners import Owners
 from activities.kubernetes.recent import Recent
 from activities.kubernetes.remediators import Remediators
@@ -57,6 +58,8 @@ class KubernetesCluster:
         self._client = Client(options)
         self._owners = Owners(self._client)
         self._remediators = Remediators(self._client)
+        # An account that only watches sees no pod, and nothing is decided with it.
+        self._own = OwnNodes(self._client, () if options.rights == "watch" else options.own_pods)
         self._watch = NodeWatch(self._client, lambda thing: nodes.read(thing, name, options))
         self._within = NodeSide(self._client, options.node_side) if options.node_side else None
         self._budgets = Recent[dict[str, list[Object]]](BUDGETS_S)
@@ -66,11 +69,11 @@ class KubernetesCluster:
     # -- reading -----------------------------------------------------------------------------------------------
 
     def nodes(self) -> Iterable[Node]:
-        return self._watch.nodes()
+        return self._own.named_all(self._watch.nodes())
 
     def node(self, name: str) -> Node | None:
         thing = self._nodes.ask(lambda: self._client.get(url("api", "v1", "nodes", name)), name)
-        return None if thing is None else nodes.read(thing, self.name, self.options)
+        return None if thing is None else self._own.named(nodes.read(thing, self.name, self.options))
 
     def watch(self, hear: Callable[[Told], None], *, relist_s: float, events: bool) -> Tellings:
         return Tellings(self._client, hear, relist_s, events)

@@ -22,6 +22,13 @@ RESERVED = {
 }
 CAPI_MACHINE = "cluster.x-k8s.io/machine"
 OPENSHIFT_MACHINE = "machine.openshift.io/machine"
+NODE_GROUPS = (
+    "eks.amazonaws.com/nodegroup",
+    "alpha.eksctl.io/nodegroup-name",
+    "cloud.google.com/gke-nodepool",
+    "kubernetes.azure.com/agentpool",
+)
+"""Labels by which the clouds name the group that a node came from. The cluster has no object of that name."""
 METAL = re.compile(r"metal|\bbm\b", re.IGNORECASE)
 
 
@@ -241,8 +248,11 @@ def _aliases(spec: Object, status: Object) -> Iterator[str]:
 
 
 def _owner(thing: Object) -> str:
-    """Whose object brought the node up: replacing the machine goes through it."""
+    """Whose object brought the node up, or else which node group: replacing the machine goes through it."""
     for owner in metadata(thing).get("ownerReferences") or ():
         return f"{owner.get('kind')}/{owner.get('name')}"
     machine = notes(thing).get(CAPI_MACHINE) or notes(thing).get(OPENSHIFT_MACHINE)
-    return f"Machine/{machine}" if machine else ""
+    if machine:
+        return f"Machine/{machine}"
+    group = _first(labels(thing), NODE_GROUPS)
+    return f"NodeGroup/{group}" if group else ""

@@ -119,6 +119,9 @@ class Options(Model):
     """Failure domain (`rack`, `switch`, …): the labels that name it, in place of the shipped ones (`DOMAINS`)."""
     roles: dict[str, dict[str, str]] = {}
     """Role (`storage`, `etcd`, `medevac`, …): node labels that mean it, beside `node-role.kubernetes.io/<role>`."""
+    own_pods: Labels = ("app.kubernetes.io/part-of=medevac",)
+    """Label selectors of the pods that are medevac, Temporal, their databases: nodes that run one, beside those of
+    DaemonSets, have the role `medevac`. None: only labels of nodes say so (`roles`)."""
     providers: dict[str, str] = {}
     """Scheme of the nodes' providerID (`aws`, `gce`, …): name of the configured provider, where they differ."""
     provider: str = ""

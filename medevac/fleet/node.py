@@ -68,7 +68,8 @@ class Node(Model):
     aliases: tuple[str, ...] = ()
     """Other names by which senders know it: addresses, host names, GPU UUIDs. The inventory resolves them."""
     owner: str = ""
-    """The object that keeps its machine, where one does: `NodeClaim/default-x7k2`, `Machine/team/node-3`."""
+    """The object that keeps its machine, where one does: `NodeClaim/default-x7k2`, `Machine/team/node-3`. Of a cloud's
+    node group, which is no object of the cluster, `NodeGroup/train`."""
     marked_by: str | None = None
     """Incident that our mark names, if the node carries one."""
     foreign_cordon: str | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from activities.kubernetes.nodes import metadata
-from activities.ports import Mark, NotSent
+from activities.ports import Mark, NotSent, Unreadable
 from tests.integration.kubernetes.conftest import Connect
+from tests.integration.kubernetes.proxy import Proxy
 from tests.integration.kubernetes.site import Site
 
 MARK = Mark(incident="inc-1", code="xid-79", faults=("xid/79",), reason="")
@@ -45,6 +46,39 @@ def test_a_node_made_anew_under_its_name_is_another_one(site: Site, connect: Con
     assert new.identity.machine_id != old.identity.machine_id
     assert new.marked_by is None
     assert cluster.lift(name, "inc-1") == "already"
+
+
+def test_nodes_that_run_medevac_are_known_by_their_pods_and_asked_for_once(
+    site: Site, connect: Connect, proxy: Proxy
+) -> None:
+    ours, agents, free = (site.add_node() for _ in range(3))
+    site.pod("gateway", ours, labels={"app.kubernetes.io/part-of": "medevac"})
+    agent = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": True}
+    site.pod("agent", agents, labels={"app.kubernetes.io/part-of": "medevac"}, owner=agent)
+    site.pod("train", free)
+    cluster = connect("observe")
+    roles = {name: node.roles for name in (ours, agents, free) if (node := cluster.node(name))}
+    assert roles == {ours: ("medevac",), agents: (), free: ()}
+    assert {node.name: node.roles for node in cluster.nodes() if node.name in roles} == roles
+    listings = [call.path for call in proxy.calls if call.path.startswith("/api/v1/pods?")]
+    assert len(listings) == 1
+    assert "labelSelector=" in listings[0]
+
+
+def test_the_operator_names_what_else_medevac_lives_on(site: Site, connect: Connect) -> None:
+    name = site.add_node()
+    site.pod("ledger", name, labels={"app": "postgres"})
+    node = connect("observe", own_pods=["app=postgres", "app=temporal"]).node(name)
+    assert node is not None
+    assert node.roles == ("medevac",)
+
+
+def test_where_it_cannot_be_known_who_runs_medevac_no_node_is_told(site: Site, connect: Connect) -> None:
+    name = site.add_node()
+    broken = connect("observe", own_pods=["not a selector!"])
+    with pytest.raises(Unreadable):
+        broken.node(name)
+    assert name in {node.name for node in broken.nodes()}, "a list decides nothing"
 
 
 def test_pages_of_nodes_are_all_read(site: Site, connect: Connect) -> None:

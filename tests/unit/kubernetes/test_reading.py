@@ -10,6 +10,8 @@ import pytest
 from activities.kubernetes import marking, nodes, pods
 from activities.kubernetes.options import Options
 from activities.ports import Mark
+from activities.providers.cluster_managed.cluster_api import ClusterApi
+from activities.providers.cluster_managed.karpenter import Karpenter
 from medevac.fleet.node import Node
 
 MARK = Mark(incident="inc-1", code="xid-79", faults=("xid/79",), reason="gone")
@@ -92,6 +94,32 @@ def test_a_dead_device_plugin_does_not_make_a_node_without_gpus() -> None:
 )
 def test_whose_machine_it_is(metadata: dict[str, Any], owner: str) -> None:
     assert read(metadata=metadata).owner == owner
+
+
+@pytest.mark.parametrize(
+    ("label", "owner"),
+    [
+        ({"eks.amazonaws.com/nodegroup": "train"}, "NodeGroup/train"),
+        ({"alpha.eksctl.io/nodegroup-name": "own"}, "NodeGroup/own"),
+        ({"cloud.google.com/gke-nodepool": "a3"}, "NodeGroup/a3"),
+        ({"kubernetes.azure.com/agentpool": "h100"}, "NodeGroup/h100"),
+        ({"team": "a"}, ""),
+    ],
+)
+def test_a_clouds_node_group_owns_its_nodes_and_is_no_object_of_the_cluster(label: dict[str, str], owner: str) -> None:
+    node = read(metadata={"labels": label})
+    assert node.owner == owner
+    api: Any = None
+    assert not Karpenter(api).owns(node), "there is no NodeClaim to delete"
+    assert not ClusterApi(api, "delete", "").owns(node), "nor a Machine"
+
+
+def test_an_object_that_keeps_the_machine_goes_before_its_node_group() -> None:
+    group = {"eks.amazonaws.com/nodegroup": "train"}
+    claim = [{"kind": "NodeClaim", "name": "x7", "controller": True}]
+    assert read(metadata={"labels": group, "ownerReferences": claim}).owner == "NodeClaim/x7"
+    machine = {"cluster.x-k8s.io/machine": "m-3"}
+    assert read(metadata={"labels": group, "annotations": machine}).owner == "Machine/m-3"
 
 
 def test_roles_are_labels_of_kubernetes_and_of_the_configuration() -> None:

@@ -1,0 +1,80 @@
+"""Which nodes run medevac itself and what it lives on: by the labels of pods, whatever the nodes are labelled.
+
+The API server does the choosing, and what it said is kept for a minute: a plan never lists all pods.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+
+from activities.kubernetes.client import Client
+from activities.kubernetes.nodes import controller
+from activities.kubernetes.pods import FINISHED
+from activities.ports import Unreadable
+from medevac.fleet.node import Node
+
+log = logging.getLogger(__name__)
+
+ROLE = "medevac"
+FRESH_S = 60.0
+STALE_S = 600.0
+"""What was known before an outage counts so long."""
+RETRY_S = 15.0
+RUNNING = ",".join(f"status.phase!={phase}" for phase in FINISHED)
+
+
+@dataclass(slots=True)
+class OwnNodes:
+    client: Client
+    selectors: tuple[str, ...]
+    """Each takes pods by itself; none: nobody is looked for."""
+    _names: frozenset[str] = frozenset()
+    _until: float = float("-inf")
+    _read_at: float = float("-inf")
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def names(self) -> frozenset[str]:
+        """Raises `Unreadable`."""
+        if not self.selectors:
+            return frozenset()
+        with self._lock:
+            now = time.monotonic()
+            if now >= self._until:
+                try:
+                    self._names, self._until, self._read_at = self._read(), now + FRESH_S, now
+                except Unreadable:
+                    if now - self._read_at > STALE_S:
+                        raise
+                    self._until = now + RETRY_S
+            return self._names
+
+    def named(self, node: Node) -> Node:
+        """With the role, where it is one of them. Raises `Unreadable`: who isn't sure disrupts nothing."""
+        return _with_role(node, self.names())
+
+    def named_all(self, nodes: list[Node]) -> list[Node]:
+        """For lists, which decide nothing by themselves: as far as it is known."""
+        try:
+            names = self.names()
+        except Unreadable as error:
+            log.warning("which nodes run medevac isn't known: %s", error)
+            names = self._names
+        return [_with_role(node, names) for node in nodes] if names else nodes
+
+    def _read(self) -> frozenset[str]:
+        """Without DaemonSets' pods: an agent is on every node, and is no reason to spare them all."""
+        return frozenset(
+            str(pod["spec"]["nodeName"])
+            for selector in self.selectors
+            for pod in self.client.list("/api/v1/pods", {"labelSelector": selector, "fieldSelector": RUNNING})
+            if (pod.get("spec") or {}).get("nodeName") and (controller(pod) or {}).get("kind") != "DaemonSet"
+        )
+
+
+def _with_role(node: Node, names: frozenset[str]) -> Node:
+    if node.name not in names or ROLE in node.roles:
+        return node
+    return node.model_copy(update={"roles": tuple(sorted((*node.roles, ROLE)))})
