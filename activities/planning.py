@@ -22,6 +22,7 @@ from activities.storage.certificates import Certificates
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
 from activities.storage.silences import Silences
+from activities.storage_probe import ANSWER_S
 from medevac.cases.parts import names_in
 from medevac.faults.classes import Covers
 from medevac.fleet.asking import Asking
@@ -41,6 +42,7 @@ T = TypeVar("T")
 
 READ_S = 1.0
 READS = 3
+PROBE_S = ANSWER_S + 0.5
 ADOPTED = "adopted by "
 """How the note begins that hands older trouble on a node to medevac."""
 
@@ -92,6 +94,7 @@ class PlanActivities:
         pool = placed.pool if placed else None
         history = self._stored("the ledger", lambda: self._history(request, placed, now))
         since = self._stored("the policy", lambda: self._acting_since(version, pool)) if pool else None
+        storage = self._storage(placed, version.policy) if placed else None
         asking = self._asking(request, node, version.policy, pool) if node else Asking()
         return plan(
             Context(
@@ -111,6 +114,8 @@ class PlanActivities:
                 failed=request.failed,
                 hand_over=request.hand_over,
                 check_covers=world.covers,
+                storage_ok=None if storage is None else not storage,
+                storage_why=storage or "",
                 acting_since=since,
                 adopted=bool(since and request.opened_at < since and self._adopted(request, since)),
                 remediators=world.remediators,
@@ -224,6 +229,16 @@ class PlanActivities:
             "where a successor can be asked for",
             lambda: offers.asking(node, listed, request.asked, request.nothing_came),
         )
+
+    def _storage(self, placed: Node, policy: Policy) -> str | None:
+        """Why the pool's storage probe doesn't pass, empty where it does; None where nothing has to be asked."""
+        pool = policy.pools.get(placed.pool or "")
+        if pool is None or (probe := pool.probe_of(placed)) is None:
+            return None
+        try:
+            return self._bounded.call(PROBE_S, self._registry.storage.why_not, probe, placed)
+        except Exception as error:
+            return redact(str(error), 200)
 
     def _followed(self, policy: Policy, pool: str | None, incident: str) -> str:
         where = policy.pools.get(pool or "")

@@ -51,7 +51,10 @@ class Look:
     def begin(self, pre: Precondition) -> Node:
         """At the start of a step: the lease is renewed first, so that it doesn't end while the step runs."""
         self.renew(pre)
-        return self.now(pre)
+        node = self.now(pre)
+        if pre.storage_probe and (why := self._registry.storage.why_not(pre.storage_probe, node)):
+            raise Refused(f"the storage probe `{pre.storage_probe}` has not passed just now: {why}")
+        return node
 
     def renew(self, pre: Precondition) -> None:
         try:

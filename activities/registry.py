@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 from activities.evidence_store import EvidenceStore
 from activities.ports import Chat, CheckResult, Checks, Cluster, Pager, Provider, TakesInventory, Tickets
+from activities.storage_probe import StorageProbes
 from medevac.faults.classes import Covers
 from medevac.fleet.inventory import Inventory
 from medevac.fleet.node import Node
@@ -75,6 +76,7 @@ class Registry:
         evidence: EvidenceStore | None = None,
         inventory: Inventory | None = None,
         pagers: Iterable[Pager] = (),
+        storage: StorageProbes | None = None,
     ) -> None:
         self._clusters = _by_name("cluster", clusters)
         self._providers = _by_name("provider", providers)
@@ -85,6 +87,8 @@ class Registry:
         """Who is woken when a person is needed; none: only the chat says so."""
         self.evidence = evidence
         """Where what is known before something irreversible is kept; None: nothing is gathered."""
+        self.storage = storage or StorageProbes()
+        """Who says whether a storage server may go."""
         if not self._clusters:
             raise ConfigurationError("no cluster is configured; name at least one under `clusters`")
         for kind, named, known in (

@@ -170,6 +170,8 @@ class Precondition(Target):
     """What people have said yes to for this plan; counted again from the ledger, signatures and all."""
     order: Order | None = None
     """The campaign's, whose approval is counted again as well."""
+    storage_probe: str | None = None
+    """Must pass as the step begins."""
 
 
 class EvacuateRequest(Keyed):

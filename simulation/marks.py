@@ -18,9 +18,9 @@ def mark(m: Moment, cluster: str, node: str, mark: Mark) -> Did[Written]:
         raise NotSent(f"node {cluster}/{node} doesn't exist", final=True)
     if row["marked_by"] not in (None, mark.incident, mark.instead_of):
         raise NotSent(f"node {cluster}/{node} carries the mark of {row['marked_by']}", final=True)
-    if row["marked_by"] is not None and row["uncordoned"]:
+    if row["marked_by"] == mark.incident and row["uncordoned"]:
         raise NotSent(f"node {cluster}/{node} was uncordoned by someone, which is a veto", final=True)
-    text = mark.model_dump_json()
+    text = mark.model_dump_json(exclude={"instead_of"})
     if row["mark"] == text:
         return Did("already", False)
     m.run("UPDATE machines SET marked_by = ?, mark = ?, uncordoned = 0 WHERE id = ?", mark.incident, text, row["id"])

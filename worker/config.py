@@ -14,6 +14,7 @@ from pydantic import Field, IPvAnyNetwork, JsonValue, StringConstraints, model_v
 
 from activities.evidence_store import EvidenceOptions
 from activities.secret import Secret
+from activities.storage_probe import StorageProbe
 from medevac.fleet.scorecard import Penalties, Price
 from medevac.model import Model
 from worker.yaml_model import YamlError, load_yaml_model
@@ -259,6 +260,8 @@ class Config(Model):
     """CSV or YAML files about machines (docs/inventory.md)."""
     evidence: EvidenceOptions | None = None
     """Where it is kept what was known about a machine before anything irreversible; unset: a folder."""
+    storage_probes: tuple[StorageProbe, ...] = ()
+    """What pools of the policy name under `storage_probe` (docs/policy.md)."""
     senders: tuple[Sender, ...] = ()
     queues: tuple[Queue, ...] = ()
     pollers: tuple[Poller, ...] = ()
@@ -276,6 +279,7 @@ class Config(Model):
             ("checks", [part.name for part in self.checks]),
             ("tickets", [part.name for part in self.tickets]),
             ("pagers", [part.name for part in self.pagers]),
+            ("storage_probes", [one.name for one in self.storage_probes]),
             ("senders, queues, pollers and watchers", [one.name for one in self.speakers]),
             ("people", [person.id for person in self.people]),
             ("people's logins", [person.login or person.id for person in self.people]),

@@ -19,6 +19,7 @@ from activities.evidence_store import EvidenceStore, open_store
 from activities.inventory_file import read_inventory
 from activities.ports import Checks, Tickets
 from activities.registry import ConfigurationError, Registry, complaints
+from activities.storage_probe import StorageProbes
 from medevac.fleet.inventory import Inventory, InventoryError
 from simulation.build import Parts as Simulation
 from simulation.build import parts as simulated_parts
@@ -61,6 +62,7 @@ def build_registry(config: Config, data_dir: Path) -> Registry:
         evidence=_evidence(config, data_dir),
         inventory=_inventory(config),
         pagers=[_made("pagers", part) for part in config.pagers],
+        storage=StorageProbes(config.storage_probes),
     )
 
 

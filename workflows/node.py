@@ -336,11 +336,17 @@ class NodeWorkflow:
         await self.telling.record()
         said = f"{run.cluster}/{run.node}: {plan.cause}. {plan.would or '; '.join(plan.reasons[:2])}"
         self.telling.beside(self.telling.notify(f"observed {plan.cause}", said))
-        while not await self.steps.until(lambda: run.changed or run.woken or self._person(), self._quiet_left(plan)):
+        while not await self.steps.until(lambda: run.changed or run.woken or self._person(), self._observe_s(plan)):
             if self._quiet_left(plan) <= 0:
                 run.note("state", workflow.now(), f"nobody repeated it for {plan.quiet_s / 3600:.1f} h")
                 return End.WITHDRAWN if await self.remediation.lift() else None
+            if plan.watch_s:
+                break  # what holds it back may be over
         return await self._answered(plan)
+
+    def _observe_s(self, plan: Plan) -> float:
+        left = self._quiet_left(plan)
+        return min(left, plan.watch_s) if plan.watch_s else left
 
     def _quiet_left(self, plan: Plan) -> float:
         run = self.run_state

@@ -165,9 +165,10 @@ class Remediation:
         await self._stay()
         run.state = State.ACTING
         key = run.key(f"act-{verb}")
+        probe = plan.storage_probe if plan.drain is None and not acted else None
         request = sig.ActRequest(
             key=key,
-            pre=run.precondition(plan, plan.identity),
+            pre=run.precondition(plan, plan.identity).model_copy(update={"storage_probe": probe}),
             verb=verb,
             fault=plan.cause or "",
             fault_class=run.fault_class,
@@ -199,20 +200,24 @@ class Remediation:
     async def _evacuate(self, plan: Plan) -> None:
         if plan.drain is None:
             return
-        result = await self._drain(plan, plan.drain, plan.drain_s, bypass=plan.budget_bypass)
+        # Probed only here: once its pods have left, the storage may well say that it lacks this node.
+        probe = plan.storage_probe
+        result = await self._drain(plan, plan.drain, plan.drain_s, bypass=plan.budget_bypass, probe=probe)
         if result.outcome is Outcome.BLOCKED and result.proof.get("budgets") and plan.budget_need is not None:
             await self._ask_about_budgets(plan, plan.budget_need, result)
             # Their time is over and people know it: what its budget lets go now goes, the rest is deleted.
             result = await self._drain(plan, Drain.NOW, plan.pod_grace_s, bypass=True)
         self.standing.judge("evacuate", result)
 
-    async def _drain(self, plan: Plan, drain: Drain, drain_s: float, *, bypass: bool) -> StepResult:
+    async def _drain(
+        self, plan: Plan, drain: Drain, drain_s: float, *, bypass: bool, probe: str | None = None
+    ) -> StepResult:
         run = self.run
         await self._stay()
         run.state = State.EVACUATING
         request = sig.EvacuateRequest(
             key=run.key("evacuate"),
-            pre=run.precondition(plan, plan.identity),
+            pre=run.precondition(plan, plan.identity).model_copy(update={"storage_probe": probe}),
             drain=drain,
             drain_s=drain_s,
             pod_grace_s=plan.pod_grace_s,

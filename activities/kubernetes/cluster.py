@@ -30,11 +30,11 @@ from activities.kubernetes.nodeside import NodeSide
 from activities.kubernetes.options import Options
 from activities.kubernetes.own import OwnNodes
 from activities.kubernetes.owners import Owners
-from activities.kubernetes.recent import Recent
 from activities.kubernetes.remediators import Remediators
 from activities.kubernetes.telling import Tellings
 from activities.kubernetes.watching import NodeWatch
 from activities.ports import Eviction, MachineState, Mark, NotSent, Pod, Requeued, Told, Unclear, Verb
+from activities.recent import Recent
 from activities.registry import ConfigurationError, complaints
 from medevac.fleet.node import Capability, Node, Workload
 from medevac.fleet.remediator import Remediator

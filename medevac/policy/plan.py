@@ -183,7 +183,7 @@ class Plan(Model):
     verify_s: float = 120.0
     probation_s: float = 0.0
     quiet_s: float = 86_400.0
-    """`observe` only: withdrawn after this long without a repeat."""
+    """`observe` only: withdrawn after this long without a repeat. With `watch_s` it is planned anew meanwhile."""
     destroys: tuple[str, ...] = ()
     """What the rung destroys, with amounts as they are now, for people."""
     at_stake: tuple[str, ...] = ()
@@ -191,6 +191,8 @@ class Plan(Model):
     foreign_cordon: str | None = None
     hands_off: str | None = None
     """Who else keeps the node, as the plan saw it: what was known and asked about doesn't refuse the step."""
+    storage_probe: str | None = None
+    """What must still pass when the disruption begins, where the node serves storage."""
     order: Order | None = None
     """Whose wish this is, where it is a campaign's."""
     gone: bool = False
@@ -209,7 +211,8 @@ class Plan(Model):
     def hash(self) -> str:
         """Equal for plans that would do the same to the same machine for the same faults, whenever they are made."""
         # What was added later is left out where it says nothing, so that older plans keep their hash.
-        unsaid = {name for name in ("order", "ask_at", "budget_need") if getattr(self, name) is None}
+        later = ("order", "ask_at", "budget_need", "storage_probe")
+        unsaid = {name for name in later if getattr(self, name) is None}
         if self.budget_waits:
             unsaid.add("budget_waits")
         left_out: dict[str, Any] = dict.fromkeys(_NOT_HASHED | unsaid, True)

@@ -78,7 +78,7 @@ class Planner:
     def _look_again(self) -> Plan:
         """What can't be read counts as a no, for now."""
         here = self.here
-        wait_s = min(LOOK_AGAIN_S * here.context.n, MAX_LOOK_AGAIN_S)
+        wait_s = _patience(here)
         reasons = (f"{here.context.unreadable}; nothing is done until it can be read", *here.wrong)
         return here.make(Action.WATCH, reasons, mode=Mode.OBSERVE, faults=here.work or here.judged, watch_s=wait_s)
 
@@ -122,6 +122,7 @@ class Planner:
             passed_over=inner.passed_over,
             destroys=inner.destroys,
             quiet_s=quiet_s,
+            watch_s=_patience(here) if here.standing.look_again else 0.0,
         )
 
     def _hand_over(self, why: str) -> Plan:
@@ -225,6 +226,10 @@ class Planner:
         if (here.now - last).total_seconds() > here.policy.quiet:
             return self._person(mode, why, reasons)
         return here.make(Action.WATCH, (*reasons, why), mode=mode, mark=here.ours, watch_s=MAX_LOOK_AGAIN_S)
+
+
+def _patience(here: Situation) -> float:
+    return min(LOOK_AGAIN_S * here.context.n, MAX_LOOK_AGAIN_S)
 
 
 def _why_not(judged: Judged) -> str:

@@ -72,3 +72,7 @@ class Pool(Model):
 
     def takes(self, node: Node) -> bool:
         return node.cluster in self.clusters and self.select.takes(node)
+
+    def probe_of(self, node: Node) -> str | None:
+        """What must pass for this node to be disrupted; None where it is no storage server of this pool's."""
+        return self.storage_probe if STORAGE in node.roles and STORAGE in self.includes else None

@@ -61,6 +61,8 @@ class Context(Model):
     silences: tuple[Silence, ...] = ()
     storage_ok: bool | None = None
     """What the pool's storage probe says just now; None counts as a no."""
+    storage_why: str = ""
+    """Why it doesn't pass."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,7 @@ class Situation:
         around = Surroundings(
             remediators=context.remediators,
             storage_ok=context.storage_ok,
+            storage_why=context.storage_why,
             predates=predates,
             certified=context.certified,
         )
@@ -199,6 +202,7 @@ class Situation:
         """A plan about `faults` (those to be worked on unless given), with what is the same for every plan."""
         about = self.work if faults is None else faults
         node, policy, context = self.place, self.policy, self.context
+        pool = policy.pools.get(node.pool or "") if node else None
         fields.setdefault("quiet_s", policy.quiet)
         if context.faults.drill:
             reasons = (A_DRILL, *reasons)
@@ -227,6 +231,7 @@ class Situation:
             gang=next((f"{context.cluster}/{work.gang}" for work in context.workloads if work.gang), None),
             job_running=bool(context.workloads),
             mark=mark,
+            storage_probe=pool.probe_of(node) if node and pool and action is Action.ACT else None,
             order=about[0].fault.order if about and action is Action.ACT else None,
             verify_s=policy.verify,
             probation_s=policy.probation,

@@ -8,7 +8,7 @@ from medevac.fleet.node import Node
 from medevac.fleet.remediator import Remediator
 from medevac.policy.plan import Mode
 from medevac.policy.policy import Policy
-from medevac.policy.pools import NO_GPUS, STORAGE, Coexist, Pool
+from medevac.policy.pools import NO_GPUS, Coexist, Pool
 
 STILL_ACTS = "still acts on it"
 
@@ -18,6 +18,8 @@ class Standing:
     mode: Mode
     reasons: tuple[str, ...]
     pool: Pool | None = None
+    look_again: bool = False
+    """Only what passes by itself holds it back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class Surroundings:
     """Other programs that may repair this node."""
     storage_ok: bool | None = None
     """The pool's storage probe, asked just now; None = not asked or not answered."""
+    storage_why: str = ""
+    """Why it didn't pass."""
     certified: bool = True
     """The machine's provider was proved on a real machine of this installation."""
     predates: str = ""
@@ -48,7 +52,8 @@ def standing(policy: Policy, node: Node, around: Surroundings) -> Standing:
         return _observed(f"{node.name} is in no pool of the policy, so it is only observed")
     held = tuple(_held(node, pool, around))
     if held:
-        return Standing(Mode.OBSERVE, held, pool)
+        waits = held == tuple(_storage(node, pool, around)) and pool.mode is not Mode.OBSERVE
+        return Standing(Mode.OBSERVE, held, pool, look_again=waits)
     asked_for = f"pool `{node.pool}` is in mode {pool.mode}"
     if pool.mode is Mode.AUTO and not around.certified and not node.simulated:
         name = node.machine.provider
@@ -64,12 +69,18 @@ def _held(node: Node, pool: Pool, around: Surroundings) -> list[str]:
         found.append(f"{node.name} has no GPUs, and pool `{node.pool}` doesn't include such nodes")
     if roles := [role for role in node.roles if role not in pool.includes]:
         found.append(f"{node.name} is {', '.join(roles)}: never disrupted unless its pool's `includes` names that")
-    if STORAGE in node.roles and STORAGE in pool.includes and around.storage_ok is not True:
-        found.append(f"the storage probe `{pool.storage_probe}` has not passed just now")
+    found.extend(_storage(node, pool, around))
     found.extend(_others(node, pool, around.remediators))
     if around.predates:
         found.append(f"{around.predates}; `medevac adopt --node {node.cluster}/{node.name}` hands it to medevac")
     return found
+
+
+def _storage(node: Node, pool: Pool, around: Surroundings) -> list[str]:
+    if pool.probe_of(node) is None or around.storage_ok is True:
+        return []
+    why = f": {around.storage_why}" if around.storage_why else ""
+    return [f"the storage probe `{pool.storage_probe}` has not passed just now{why}"]
 
 
 def _others(node: Node, pool: Pool, remediators: tuple[Remediator, ...]) -> list[str]:

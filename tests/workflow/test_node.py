@@ -140,7 +140,23 @@ async def test_a_worse_fault_stops_the_drain_and_is_planned_for(start: Start, sc
     assert len(script.asked(sig.ACT)) == 1
 
 
-async def marked_by_a_handed_over(start: Start, script: Script) -> WorkflowHandle[Any, str]:
+async def test_a_storage_server_that_is_held_back_is_planned_anew_and_probed_once_more_as_its_drain_begins(
+    start: Start, script: Script
+) -> None:
+    def planner(request: sig.PlanRequest) -> Plan:
+        if request.n == 1:
+            return plan_for(request, action=Action.OBSERVE, mark=False, rung=None, drain=None, watch_s=0.1)
+        return plan_for(request, storage_probe="weka")
+
+    script.planner = planner
+    handle = await start()
+    assert await handle.result() == "returned"
+    assert len(script.asked(sig.PLAN)) >= 2
+    assert [request.pre.storage_probe for request in script.asked(sig.EVACUATE)] == ["weka"]
+    assert [request.pre.storage_probe for request in script.asked(sig.ACT)] == [None], "it lacks this node by then"
+
+
+async def handed_over_and_marked(start: Start, script: Script) -> WorkflowHandle[Any, str]:
     script.planner = lambda request: plan_for(request, action=Action.HAND_OVER, rung=None, drain=None)
     handle = await start(fault("xid/119"))
     await reaches(handle, State.HANDED_OVER)
@@ -148,7 +164,7 @@ async def marked_by_a_handed_over(start: Start, script: Script) -> WorkflowHandl
 
 
 async def test_a_mark_is_written_again_once_for_each_change_of_what_is_wrong(start: Start, script: Script) -> None:
-    handle = await marked_by_a_handed_over(start, script)
+    handle = await handed_over_and_marked(start, script)
     for code, plans in (("xid/79", 2), ("xid/48", 3)):
         await handle.signal(NodeWorkflow.report, fault(code))
         await script.until_asked(sig.PLAN, plans)

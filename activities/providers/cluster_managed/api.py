@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from activities.kubernetes.client import MERGE, Answer, Client, Forbidden, Object, url
 from activities.kubernetes.nodes import conditions, metadata
 from activities.kubernetes.options import Options
-from activities.kubernetes.recent import Recent
 from activities.last_look import last_look
 from activities.ports import NotAllowed, NotSent
+from activities.recent import Recent
 from medevac.fleet.node import Node
 
 INCIDENT = "medevac.dev/incident"

@@ -172,7 +172,11 @@ def test_storage_goes_one_at_a_time_and_only_while_its_probe_passes() -> None:
     base["limits"]["at_once"]["storage"] = {"count": 1, "percent": 0}
     under, where = Policy.model_validate(base), node(roles=("storage",))
     assert decide("xid/119", where=where, under=under).action is Action.OBSERVE
-    assert decide("xid/119", where=where, under=under, storage_ok=False).action is Action.OBSERVE
+    held = decide("xid/119", where=where, under=under, storage_ok=False, storage_why="a backend is down")
+    assert held.action is Action.OBSERVE
+    assert "`weka` has not passed just now: a backend is down" in said(held)
+    assert held.watch_s > 0, "it is looked at again"
+    assert not decide("xid/119", where=node(roles=("etcd", "storage")), under=under).watch_s, "more than that holds it"
     made = decide("xid/119", where=where, under=under, storage_ok=True)
     assert made.action is Action.ACT
     assert made.domains["storage"] == "c"
