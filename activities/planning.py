@@ -15,7 +15,7 @@ from activities.clock import Clock, utcnow
 from activities.failures import Bounded, redact, unreadable
 from activities.means import means
 from activities.offers import Offers
-from activities.ports import CanProbe, HasLocalData, HasOthers, NotAllowed, Unreadable
+from activities.ports import CanProbe, HasLocalData, HasOthers, KnowsOwnNodes, NotAllowed, Unreadable
 from activities.registry import NotConfigured, Registry
 from activities.storage.cases import Cases
 from activities.storage.certificates import Certificates
@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 READ_S = 1.0
 READS = 3
+OWN = "medevac"
+"""The role of nodes that run medevac itself."""
 PROBE_S = ANSWER_S + 0.5
 ADOPTED = "adopted by "
 """How the note begins that hands older trouble on a node to medevac."""
@@ -139,11 +141,14 @@ class PlanActivities:
             covers = self._read(lambda: self._registry.checks(request.cluster).covers(node))
             others = tuple(self._read(lambda: cluster.remediators(node))) if isinstance(cluster, HasOthers) else ()
             local = self._read(lambda: cluster.local_data(node.name)) if isinstance(cluster, HasLocalData) else ()
+            own = isinstance(cluster, KnowsOwnNodes) and self._read(lambda: cluster.runs_medevac(node.name))
+            roles = tuple(sorted({*node.roles, OWN})) if own else node.roles
             capabilities, refused = self._can(node)
             machine = node.machine.model_copy(
                 update={"capabilities": capabilities, "local_data_in_use": (*node.machine.local_data_in_use, *local)}
             )
-            return _World(node.model_copy(update={"machine": machine}), work, covers, others, refused=refused)
+            known = node.model_copy(update={"machine": machine, "roles": roles})
+            return _World(known, work, covers, others, refused=refused)
         except NotConfigured as error:
             return _World(unreadable=str(error))
         except Exception as error:

@@ -58,8 +58,7 @@ class KubernetesCluster:
         self._client = Client(options)
         self._owners = Owners(self._client)
         self._remediators = Remediators(self._client)
-        # An account that only watches sees no pod, and nothing is decided with it.
-        self._own = OwnNodes(self._client, () if options.rights == "watch" else options.own_pods)
+        self._own = OwnNodes(self._client, options.own_pods)
         self._watch = NodeWatch(self._client, lambda thing: nodes.read(thing, name, options))
         self._within = NodeSide(self._client, options.node_side) if options.node_side else None
         self._budgets = Recent[dict[str, list[Object]]](BUDGETS_S)
@@ -69,11 +68,11 @@ class KubernetesCluster:
     # -- reading -----------------------------------------------------------------------------------------------
 
     def nodes(self) -> Iterable[Node]:
-        return self._own.named_all(self._watch.nodes())
+        return self._watch.nodes()
 
     def node(self, name: str) -> Node | None:
         thing = self._nodes.ask(lambda: self._client.get(url("api", "v1", "nodes", name)), name)
-        return None if thing is None else self._own.named(nodes.read(thing, self.name, self.options))
+        return None if thing is None else nodes.read(thing, self.name, self.options)
 
     def watch(self, hear: Callable[[Told], None], *, relist_s: float, events: bool) -> Tellings:
         return Tellings(self._client, hear, relist_s, events)
@@ -148,6 +147,9 @@ class KubernetesCluster:
                 failed.append(f"{pod.namespace}/{pod.name}: {answer.message}")
         if failed:
             raise NotSent(f"{len(failed)} pods were not told: {'; '.join(failed[:3])}")
+
+    def runs_medevac(self, node: str) -> bool:
+        return node in self._own.names()
 
     def _none_is_stopped(self, thing: Object, incident: str) -> bool:
         """Nothing stays stopped that was to be started anew; what may not be is no reason to keep the mark."""

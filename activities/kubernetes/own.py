@@ -5,7 +5,6 @@ The API server does the choosing, and what it said is kept for a minute: a plan 
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from dataclasses import dataclass, field
@@ -14,11 +13,7 @@ from activities.kubernetes.client import Client
 from activities.kubernetes.nodes import controller
 from activities.kubernetes.pods import FINISHED
 from activities.ports import Unreadable
-from medevac.fleet.node import Node
 
-log = logging.getLogger(__name__)
-
-ROLE = "medevac"
 FRESH_S = 60.0
 STALE_S = 600.0
 """What was known before an outage counts so long."""
@@ -51,19 +46,6 @@ class OwnNodes:
                     self._until = now + RETRY_S
             return self._names
 
-    def named(self, node: Node) -> Node:
-        """With the role, where it is one of them. Raises `Unreadable`: who isn't sure disrupts nothing."""
-        return _with_role(node, self.names())
-
-    def named_all(self, nodes: list[Node]) -> list[Node]:
-        """For lists, which decide nothing by themselves: as far as it is known."""
-        try:
-            names = self.names()
-        except Unreadable as error:
-            log.warning("which nodes run medevac isn't known: %s", error)
-            names = self._names
-        return [_with_role(node, names) for node in nodes] if names else nodes
-
     def _read(self) -> frozenset[str]:
         """Without DaemonSets' pods: an agent is on every node, and is no reason to spare them all."""
         return frozenset(
@@ -72,9 +54,3 @@ class OwnNodes:
             for pod in self.client.list("/api/v1/pods", {"labelSelector": selector, "fieldSelector": RUNNING})
             if (pod.get("spec") or {}).get("nodeName") and (controller(pod) or {}).get("kind") != "DaemonSet"
         )
-
-
-def _with_role(node: Node, names: frozenset[str]) -> Node:
-    if node.name not in names or ROLE in node.roles:
-        return node
-    return node.model_copy(update={"roles": tuple(sorted((*node.roles, ROLE)))})

@@ -164,6 +164,15 @@ class CanRequeue(Protocol):
 
 
 @runtime_checkable
+class KnowsOwnNodes(Protocol):
+    """A cluster that sees for itself which of its nodes run medevac, and what that lives on."""
+
+    def runs_medevac(self, node: str) -> bool:
+        """Raises `Unreadable`: who isn't sure disrupts nothing."""
+        ...
+
+
+@runtime_checkable
 class CanFree(Protocol):
     """A cluster that keeps pods and volumes bound to a silent machine until somebody says that it is off."""
 

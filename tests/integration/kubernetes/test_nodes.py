@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from pathlib import Path
+
 import pytest
 
+from activities import signatures as sig
+from activities.census import CensusTaker
 from activities.kubernetes.nodes import metadata
+from activities.planning import PlanActivities
 from activities.ports import Mark, NotSent, Unreadable
+from medevac.events.event import HealthEvent, Kind
+from medevac.faults import catalogue
+from medevac.faults.faultset import FaultSet
+from medevac.policy.plan import Action
 from tests.integration.kubernetes.conftest import Connect
+from tests.integration.kubernetes.house import RealHouse
 from tests.integration.kubernetes.proxy import Proxy
 from tests.integration.kubernetes.site import Site
+from tests.unit.activities.house import run
 
 MARK = Mark(incident="inc-1", code="xid-79", faults=("xid/79",), reason="")
+
+
+ACTS = """
+version: 1
+name: test
+pools: {train: {clusters: [real], select: {nodes: [NODE]}, mode: approve, coexist: own}}
+rules: [{name: critical, match: {classes: [critical]}, do: repair, drain: soon}]
+"""
 
 
 def test_a_node_is_read_with_its_machine_and_place(site: Site, connect: Connect) -> None:
@@ -57,9 +77,7 @@ def test_nodes_that_run_medevac_are_known_by_their_pods_and_asked_for_once(
     site.pod("agent", agents, labels={"app.kubernetes.io/part-of": "medevac"}, owner=agent)
     site.pod("train", free)
     cluster = connect("observe")
-    roles = {name: node.roles for name in (ours, agents, free) if (node := cluster.node(name))}
-    assert roles == {ours: ("medevac",), agents: (), free: ()}
-    assert {node.name: node.roles for node in cluster.nodes() if node.name in roles} == roles
+    assert [cluster.runs_medevac(name) for name in (ours, agents, free)] == [True, False, False]
     listings = [call.path for call in proxy.calls if call.path.startswith("/api/v1/pods?")]
     assert len(listings) == 1
     assert "labelSelector=" in listings[0]
@@ -68,17 +86,37 @@ def test_nodes_that_run_medevac_are_known_by_their_pods_and_asked_for_once(
 def test_the_operator_names_what_else_medevac_lives_on(site: Site, connect: Connect) -> None:
     name = site.add_node()
     site.pod("ledger", name, labels={"app": "postgres"})
-    node = connect("observe", own_pods=["app=postgres", "app=temporal"]).node(name)
-    assert node is not None
-    assert node.roles == ("medevac",)
-
-
-def test_where_it_cannot_be_known_who_runs_medevac_no_node_is_told(site: Site, connect: Connect) -> None:
-    name = site.add_node()
-    broken = connect("observe", own_pods=["not a selector!"])
+    assert connect("observe", own_pods=["app=postgres", "app=temporal"]).runs_medevac(name)
     with pytest.raises(Unreadable):
-        broken.node(name)
-    assert name in {node.name for node in broken.nodes()}, "a list decides nothing"
+        connect("observe", own_pods=["not a selector!"]).runs_medevac(name)
+
+
+def test_a_node_that_runs_medevac_is_only_observed(site: Site, connect: Connect, tmp_path: Path) -> None:
+    name = site.add_node(labels={"nvidia.com/gpu.present": "true"})
+    house = RealHouse(tmp_path, connect("evict"))
+    try:
+        plans = PlanActivities(
+            house.registry,
+            house.ledger,
+            house.policies,
+            CensusTaker(house.registry, house.policies, house.bounded),
+            house.bounded,
+        )
+        now = datetime.now(UTC)
+        house.policies.activate(house.policies.propose(ACTS.replace("NODE", name), "ada", now), "bob", now)
+        event = HealthEvent(source="kmsg", id="e", dedupe_key="k", kind=Kind.FAULT, fault="xid/79")
+        open_now = FaultSet().observe(catalogue.classify(event), datetime.now(UTC)).faults
+        request = sig.PlanRequest(
+            incident="inc-1", n=1, cluster="real", node=name, faults=open_now, opened_at=datetime.now(UTC)
+        )
+        assert "medevac: never disrupted" not in " ".join(run(plans.plan, request).reasons)
+        site.pod("worker", name, labels={"app.kubernetes.io/part-of": "medevac"})
+        house.cluster._own._until = float("-inf")
+        plan = run(plans.plan, request)
+        assert plan.action is Action.OBSERVE
+        assert f"{name} is medevac: never disrupted" in " ".join(plan.reasons)
+    finally:
+        house.close()
 
 
 def test_pages_of_nodes_are_all_read(site: Site, connect: Connect) -> None:
