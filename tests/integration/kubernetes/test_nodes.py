@@ -71,16 +71,15 @@ def test_a_node_made_anew_under_its_name_is_another_one(site: Site, connect: Con
 def test_nodes_that_run_medevac_are_known_by_their_pods_and_asked_for_once(
     site: Site, connect: Connect, proxy: Proxy
 ) -> None:
-    ours, agents, free = (site.add_node() for _ in range(3))
+    ours, free = site.add_node(), site.add_node()
     site.pod("gateway", ours, labels={"app.kubernetes.io/part-of": "medevac"})
-    agent = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": True}
-    site.pod("agent", agents, labels={"app.kubernetes.io/part-of": "medevac"}, owner=agent)
-    site.pod("train", free)
-    cluster = connect("observe")
-    assert [cluster.runs_medevac(name) for name in (ours, agents, free)] == [True, False, False]
+    site.set_of("DaemonSet", "agent")
+    site.running(3)
+    cluster = connect("observe", own_pods=["app.kubernetes.io/part-of=medevac", "app=agent"])
+    assert [cluster.runs_medevac(name) for name in (ours, free, ours)] == [True, False, True]
     listings = [call.path for call in proxy.calls if call.path.startswith("/api/v1/pods?")]
-    assert len(listings) == 1
-    assert "labelSelector=" in listings[0]
+    assert len(listings) == 2, "one for each selector, whoever asks"
+    assert all("labelSelector=" in path for path in listings)
 
 
 def test_the_operator_names_what_else_medevac_lives_on(site: Site, connect: Connect) -> None:
