@@ -1,7 +1,7 @@
 """AWS: EventBridge events raw, or inside SQS, SNS and Lambda envelopes; what EC2's APIs and IMDS answer.
 
-One delivery may hold many messages; each is judged by itself. What no machine's health depends on is accepted and
-says nothing. Envelope ids and times are not the event's.
+One delivery may hold many messages; each is judged by itself. An event of a type that isn't known only informs.
+Envelope ids and times are not the event's.
 """
 
 from __future__ import annotations
@@ -98,6 +98,8 @@ def _read(reading: Reading, document: JsonValue) -> None:
             Kind.PLANNED, "rebalance", part=fields.value, key=("imds", "rebalance", notice), starts_at=instant(notice),
             summary="Spot capacity is at an elevated risk of interruption",
         )  # fmt: skip
+    else:
+        raise ParseError("neither an event, a notification, an alarm nor an answer of AWS")
 
 
 def _event_bridge(reading: Reading, fields: Fields) -> None:
@@ -113,6 +115,8 @@ def _event_bridge(reading: Reading, fields: Fields) -> None:
         aws_ec2.container_instance(reading, fields)
     elif source == "aws.ec2" and (reader := DETAIL_TYPES.get(kind)) is not None:
         reader(reading, fields)
+    else:
+        aws_ec2.other(reading, fields, source, kind)
 
 
 def _subscription(reading: Reading, fields: Fields) -> None:

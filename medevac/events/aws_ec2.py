@@ -38,6 +38,18 @@ def _subject(fields: Fields) -> str:
     return found
 
 
+def other(reading: Reading, fields: Fields, source: str, kind: str) -> None:
+    """An event of a type that nobody here reads: seen by people, acted on by nobody."""
+    detail = fields.get("detail")
+    named = instance_id(detail.get("instance-id")) if isinstance(detail, dict) else None
+    reading.add(
+        Kind.INFO, fault_code("eventbridge", kind), part=fields.value, key=("eventbridge", source, kind, named),
+        id=fields.maybe_text("id"), subject=named, actionable=False, starts_at=instant(fields.get("time")),
+        summary=f"{kind} of {source or 'nobody'}, a type that isn't read",
+        detail={"event_source": source, "detail_type": kind, **_place(fields)},
+    )  # fmt: skip
+
+
 def _spot(reading: Reading, fields: Fields) -> None:
     subject, detail = _subject(fields), fields.fields("detail")
     action, time = detail.text("instance-action", "terminate"), instant(fields.get("time"))

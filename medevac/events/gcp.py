@@ -163,6 +163,20 @@ def _entry(reading: Reading, fields: Fields) -> None:
         _window(reading, fields, fields, None, "upcomingMaintenance", {})
     elif "textPayload" in fields or "jsonPayload" in fields:
         _line(reading, fields)
+    elif "logName" in fields or "insertId" in fields:
+        _other(reading, fields)
+    else:
+        raise ParseError("neither a log entry, a notification nor a metadata answer of Google Cloud")
+
+
+def _other(reading: Reading, fields: Fields) -> None:
+    """A log entry without anything that is read here: seen by people, acted on by nobody."""
+    log = fields.scalar("logName") or "a log"
+    reading.add(
+        Kind.INFO, "gcp/log-entry", part=fields.value, key=("log-entry", log), id=fields.maybe_text("insertId"),
+        actionable=False, starts_at=instant(fields.get("timestamp")), summary=f"an entry of {log} that isn't read",
+        detail=_place(fields),
+    )  # fmt: skip
 
 
 def _place(fields: Fields) -> dict[str, JsonValue]:

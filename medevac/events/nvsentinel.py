@@ -2,7 +2,8 @@
 
 The CloudEvent's id is fresh at each export and tells nothing; a statement is known by agent, check, node and
 entities. `isHealthy` takes back what the same agent and check said of the same entities, or of all when it names
-none. `processingStrategy: STORE_ONLY` forbids acting, whatever else the event says.
+none. `processingStrategy: STORE_ONLY` forbids acting, and so do `quarantineOverrides` and `drainOverrides` that say
+`skip`, whatever else the event says.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ MAY_ACT = frozenset({"EXECUTE_REMEDIATION", "UNSPECIFIED", "PROCESSING_STRATEGY_
 """The strategy by its name, or by its number in the protocol's enumeration."""
 _PORT = re.compile(r"(?P<device>[a-z][a-z0-9_]{1,30}?)_port(?P<port>[0-9]{1,3})|(?P<number>[0-9]{1,3})")
 _CODE = re.compile(r"(?:(S?XID)[ _:-]?)?([0-9]{1,5})(?:\.[A-Za-z0-9_.]{1,60})?", re.IGNORECASE)
+_SOURCE = re.compile(r"nvsentinel://(?P<cluster>[^/\s]{1,253})/healthevents/?")
 _DCGM = re.compile(r"DCGM_FR_[A-Z0-9_]{1,80}")
 
 
@@ -87,7 +89,9 @@ def _event(reading: Reading, envelope: cloudevents.Envelope) -> None:
     key = series if healthy and not named else join_key(agent, check, node, ", ".join(named))
     when = instant(health.get("generatedTimestamp")) or instant(envelope.get("time"))
     skipped = health.fields("quarantineOverrides", {}).boolean("skip", False)
-    cluster = meta.maybe_text("cluster")
+    # A fault whose drain is forbidden opens nothing: what it would open may end in one.
+    kept = health.fields("drainOverrides", {}).boolean("skip", False)
+    cluster = _cluster(meta.maybe_text("cluster"), envelope["source"])
     reading.add(
         Kind.RECOVERED if healthy else Kind.FAULT,
         code,
@@ -97,7 +101,7 @@ def _event(reading: Reading, envelope: cloudevents.Envelope) -> None:
         series=series,
         subject=node,
         cluster=cluster,
-        actionable=strategy in MAY_ACT and not skipped,
+        actionable=strategy in MAY_ACT and not skipped and (healthy or not kept),
         severity=None if healthy else Severity.CRITICAL if fatal else Severity.WARNING,
         statement=Statement.LEVEL,
         entities=_entities(impacted),
@@ -119,6 +123,17 @@ def _event(reading: Reading, envelope: cloudevents.Envelope) -> None:
             "driver_word": ("fatal" if fatal else "nonfatal") if code.startswith("sxid/") else None,
         },
     )
+
+
+def _cluster(named: str | None, source: str) -> str | None:
+    """By its metadata, or by its CloudEvent's source. Raises where the two name different ones."""
+    found = _SOURCE.fullmatch(source)
+    told = found["cluster"] if found else None
+    if named and told and named != told:
+        raise ParseError(
+            f"metadata names cluster {quote(named)}, source names {quote(told)}: nobody knows which is meant"
+        )
+    return named or told
 
 
 def _codes(health: Fields) -> list[str]:

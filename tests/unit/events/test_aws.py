@@ -96,9 +96,18 @@ def test_ec2_events(kind: str, detail: dict[str, Any], expected: str, fault: str
     assert (found["kind"], found["fault"], found["subject"]) == (expected, fault, INSTANCE)
 
 
-def test_unrelated_events_say_nothing() -> None:
-    assert forms("aws", bridge("AWS API Call via CloudTrail", "aws.ec2", eventName="RunInstances")) == []
-    assert forms("aws", bridge("Order placed", "my.shop", id=1)) == []
+def test_events_of_unknown_types_only_inform() -> None:
+    call = only("aws", bridge("AWS API Call via CloudTrail", "aws.ec2", eventName="RunInstances"))
+    assert (call["kind"], call["fault"], call["subject"]) == ("info", "eventbridge/AWS API Call via CloudTrail", None)
+    new = only("aws", sqs(bridge("EC2 Instance Melts", **{"instance-id": INSTANCE})))
+    assert (new["kind"], new["subject"], new["actionable"]) == ("info", INSTANCE, False)
+
+
+def test_what_is_no_form_of_aws_is_refused_and_hides_nothing_beside_it() -> None:
+    with pytest.raises(ParseError, match="neither an event"):
+        parsed("aws", {"hello": "world"})
+    both = parsed("aws", {"Messages": [sqs({"hello": "world"})["Messages"][0], sqs(SPOT)["Messages"][0]]})
+    assert ([e.fault for e in both.events], len(both.refused)) == (["spot-interruption"], 1)
     assert forms("aws", {"Records": [{"eventSource": "aws:s3", "s3": {}}]}) == []
 
 

@@ -93,12 +93,32 @@ def test_the_whole_way_into_a_fault_set() -> None:
         {"processingStrategy": "SOMETHING_NEW"},
         {"processingStrategy": 2},
         {"quarantineOverrides": {"skip": True}},
+        {"drainOverrides": {"skip": True}},
     ],
 )
 def test_what_forbids_acting(health: dict[str, Any]) -> None:
     said = form(**health)
     assert said["actionable"] is False
     assert said["kind"] == "fault"
+
+
+def test_a_forbidden_drain_keeps_no_clear_from_counting() -> None:
+    assert form(drainOverrides={"skip": False})["actionable"] is True
+    assert form(isHealthy=True, drainOverrides={"skip": True})["actionable"] is True
+
+
+def test_the_cluster_is_its_sources_where_the_metadata_names_none() -> None:
+    event = nvsentinel()
+    event["data"]["metadata"] = {}
+    assert only(NV, event, **STRUCTURED)["cluster"] == "prod"
+    event["source"] = "nvsentinel"
+    assert only(NV, event, **STRUCTURED)["cluster"] is None
+
+
+def test_two_clusters_in_one_event_are_refused() -> None:
+    event = nvsentinel() | {"source": "nvsentinel://other/healthevents"}
+    refused = parsed(NV, event, **STRUCTURED).refused
+    assert "metadata names cluster 'prod', source names 'other'" in refused[0].reason.replace('"', "'")
 
 
 def test_defaults_that_protobuf_leaves_out() -> None:

@@ -244,6 +244,14 @@ def test_a_notification_of_gke_never_names_a_node() -> None:
     assert (found["kind"], found["subject"], found["actionable"]) == ("info", None, False)
 
 
+def test_what_is_no_form_of_googles_is_refused_and_an_unknown_entry_only_informs() -> None:
+    for body in ({"hello": "world"}, push({"hello": "world"})):
+        with pytest.raises(ParseError, match="neither a log entry"):
+            parsed("gcp", body)
+    found = only("gcp", {"logName": "projects/p/logs/x", "insertId": "i1"})
+    assert (found["kind"], found["subject"], found["actionable"]) == ("info", None, False)
+
+
 def test_other_logs_and_bad_encodings() -> None:
     assert forms("gcp", push("hello")) == []
     assert forms("gcp", push({**entry("x"), "protoPayload": {"methodName": "storage.objects.get"}})) == []
