@@ -50,12 +50,13 @@ def here(host: str) -> bool:
         return False
 
 
-def _unread(url: str) -> str:
+def unread(url: str) -> str:
+    """The address itself. Raises `ValueError` where a secret could be read on the way to it."""
     there = urlsplit(url)
     if there.scheme == "http" and not here(there.hostname or ""):
         raise ValueError("http shows its secret to everybody in between; write https")
     return url
 
 
-SafeUrl = Annotated[str, StringConstraints(pattern=r"^https?://[!-~]{1,500}$"), AfterValidator(_unread)]
+SafeUrl = Annotated[str, StringConstraints(pattern=r"^https?://[!-~]{1,500}$"), AfterValidator(unread)]
 """Of a system that a secret is sent to."""

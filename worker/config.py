@@ -9,18 +9,24 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, IPvAnyNetwork, JsonValue, StringConstraints, model_validator
+from pydantic import Field, IPvAnyNetwork, JsonValue, StringConstraints, field_validator, model_validator
 
 from activities.evidence_store import EvidenceOptions
-from activities.secret import Secret
+from activities.secret import Secret, unread
 from activities.storage_probe import StorageProbe
 from medevac.fleet.scorecard import Penalties, Price
 from medevac.model import Model
 from worker.yaml_model import YamlError, load_yaml_model
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$")]
+ClusterName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+"""As a sender writes it."""
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+Url = Annotated[str, StringConstraints(pattern=r"^https?://[!-~]{1,500}$")]
 
 
 class ConfigError(ValueError):
@@ -104,6 +110,29 @@ class Oidc(Model):
         return self
 
 
+class ApiUser(Model):
+    user: str = Field(min_length=1)
+    password: Secret
+
+
+class Alertmanager(Model):
+    """Where an Alertmanager's API answers, and how one signs in there."""
+
+    url: Url
+    bearer: Secret | None = None
+    basic: ApiUser | None = None
+    ca: Path | None = None
+    """Certificate authority, where it is your own."""
+
+    @model_validator(mode="after")
+    def _safe(self) -> Self:
+        if self.bearer is not None and self.basic is not None:
+            raise ValueError("give at most one of `bearer` and `basic`")
+        if self.bearer is not None or self.basic is not None:
+            unread(self.url)
+        return self
+
+
 class Sender(Model):
     """Who may post events, as which sources, about which clusters, and how it signs in."""
 
@@ -111,6 +140,8 @@ class Sender(Model):
     sources: tuple[str, ...] = Field(min_length=1)
     clusters: tuple[Name, ...] = Field(min_length=1)
     """Clusters it may speak for. Its events about others are refused."""
+    cluster_names: dict[ClusterName, Name] = {}
+    """What it calls a cluster, to the cluster's name here, one of `clusters`: `{prod-eu: main}`."""
     bearer: Token | None = None
     basic: Basic | None = None
     hmac: Secret | None = None
@@ -123,8 +154,13 @@ class Sender(Model):
     oidc: Oidc | None = None
     expected_every_s: float | None = Field(default=None, ge=1.0)
     """It says something at least this often; silent for twice as long, its monitor is taken to be down."""
-    alertmanager: Url | None = None
-    """Of an Alertmanager that sends with `max_alerts`: asked for the alerts that it held back."""
+    alertmanager: Alertmanager | None = None
+    """One that sends with `max_alerts`: asked for the alerts that it held back. Its address alone is enough."""
+
+    @field_validator("alertmanager", mode="before")
+    @classmethod
+    def _address(cls, value: object) -> object:
+        return {"url": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _signs_in(self) -> Self:
@@ -132,9 +168,6 @@ class Sender(Model):
         if sum(getattr(self, way) is not None for way in ways) != 1:
             raise ValueError(f"give exactly one of {', '.join(f'`{way}`' for way in ways)}")
         return self
-
-
-Url = Annotated[str, StringConstraints(pattern=r"^https?://[!-~]{1,500}$")]
 
 
 class Queue(Model):
@@ -146,8 +179,12 @@ class Queue(Model):
     endpoint: Url | None = None
     source: str = "aws"
     clusters: tuple[Name, ...] = Field(min_length=1)
+    cluster_names: dict[ClusterName, Name] = {}
+    """As a sender's."""
     visibility_s: int = Field(default=30, ge=3, le=43_200)
     """How long SQS hides a message that is being taken; renewed while it lasts."""
+    expected_every_s: float | None = Field(default=None, ge=1.0)
+    """A message that says something comes at least this often: for queues that something feeds at a rate."""
     tries: int = Field(default=20, ge=1, le=1_000)
     """Receives of a message that can't be taken, before it goes to the dead letters."""
 
@@ -168,7 +205,20 @@ class Poller(Model):
     paths: tuple[str, ...] = ("/v1/states",)
     every_s: float = Field(default=60.0, ge=1.0)
     ca: Path | None = None
-    """Certificate authority of the targets; gpud signs its own, so name its file here."""
+    """Certificate authority of the targets, where it is your own."""
+    verify: bool = True
+    """False for gpud as it comes: it makes itself a certificate at each start, which nobody can check. Whoever can
+    answer in a target's place can then say anything about that node, so no secret is sent there."""
+    expected_every_s: float | None = Field(default=None, ge=1.0)
+    """Some target answers at least this often; unset: three times `every_s`."""
+
+    @model_validator(mode="after")
+    def _unverified(self) -> Self:
+        if not self.verify and self.ca is not None:
+            raise ValueError("`ca` is for checking certificates, which `verify: false` doesn't; take one out")
+        if not self.verify and any(urlsplit(target.url).username is not None for target in self.targets):
+            raise ValueError("a target's address holds a name or password, which `verify: false` would send to anybody")
+        return self
 
 
 class Watcher(Model):
@@ -182,6 +232,8 @@ class Watcher(Model):
     """So often all conditions are judged again, whatever was heard before."""
     joining_s: float = Field(default=600.0, ge=0.0)
     """So long after a node was made it may be not ready, or without a network, and is not said to be sick."""
+    expected_every_s: float | None = Field(default=None, ge=60.0)
+    """The API server shows at least this often that it would tell; in each cluster."""
     lease_s: float = Field(default=15.0, ge=1.0)
     """Of several processes one speaks; the next follows it within this."""
 
@@ -291,6 +343,13 @@ class Config(Model):
             for cluster in one.clusters:
                 if cluster not in {part.name for part in self.clusters}:
                     raise ValueError(f"{type(one).__name__.lower()} {one.name}: no cluster is called {cluster}")
+            if isinstance(one, Sender | Queue):
+                for said, meant in one.cluster_names.items():
+                    if meant not in one.clusters:
+                        raise ValueError(
+                            f"{type(one).__name__.lower()} {one.name}: `cluster_names` calls {meant} {said}, and "
+                            f"{meant} is none of its `clusters`; add it there, or take the name out"
+                        )
         _referenced("checks", [(c.name, c.checks) for c in self.clusters], [part.name for part in self.checks])
         _referenced("tickets", [(p.name, p.tickets) for p in self.providers], [part.name for part in self.tickets])
         kinds: list[Part] = [*self.clusters, *self.providers, *self.checks, *self.tickets]
@@ -307,6 +366,15 @@ class Config(Model):
     def speakers(self) -> tuple[Sender | Queue | Poller | Watcher, ...]:
         """Whoever may speak for clusters."""
         return (*self.senders, *self.queues, *self.pollers, *self.watchers)
+
+    def cluster_names(self, source: str) -> dict[str, str]:
+        """What those who may say `source` call clusters; without names that mean different clusters."""
+        found: dict[str, str | None] = {}
+        names = [one.cluster_names for one in self.senders if source in one.sources]
+        names += [one.cluster_names for one in self.queues if source == one.source]
+        for said, meant in (pair for some in names for pair in some.items()):
+            found[said] = meant if found.setdefault(said, meant) == meant else None
+        return {said: meant for said, meant in found.items() if meant is not None}
 
     @property
     def simulated(self) -> bool:

@@ -27,7 +27,7 @@ from worker.gateway.people import APPROVERS, People
 from worker.gateway.senders import Senders
 from worker.installation import check_policy, find_config
 from worker.parts import build_registry
-from worker.quiet import listening
+from worker.quiet import expectations, listening
 from worker.settings import Settings
 from worker.stores import open_stores
 from worker.vote_keys import public_keys
@@ -197,7 +197,7 @@ async def _monitors(settings: Settings) -> str:
     silent, _ = await asyncio.to_thread(listening(stores.ledger, config).look, datetime.now(UTC))
     if silent:
         raise _Bad("; ".join(one.text for one in silent[:5]), "see their own processes and their way to the gateway")
-    expected = [one.name for one in config.senders if one.expected_every_s]
+    expected = sorted(monitor.name for monitor in expectations(config))
     return f"none is silent; expected to speak: {', '.join(expected) or 'nobody, but the heartbeats that come'}"
 
 

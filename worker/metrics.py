@@ -15,6 +15,10 @@ DELIVERY_SECONDS = Histogram(
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
 )
 REFUSALS = Counter("medevac_refusals_total", "Refused deliveries and parts by source and reason", ["source", "reason"])
+EMPTY = Counter("medevac_empty_deliveries_total", "Deliveries that were read and held nothing", ["source"])
+HELD_BACK = Counter(
+    "medevac_held_back_total", "Parts that senders say they held back, by whether they were had", ["source", "outcome"]
+)
 INBOX_HELD = Counter(
     "medevac_inbox_held_total",
     "Parts that went to the inbox because Temporal had not taken them, or for an unknown node",
@@ -28,6 +32,9 @@ ASKED_BACK = Counter(
     "medevac_asked_back_total", "Senders asked for parts that they had held back", ["source", "outcome"]
 )
 MESSAGES = Counter("medevac_queue_messages_total", "Messages of queues by what became of them", ["queue", "outcome"])
+RECEIVED = Gauge(
+    "medevac_queue_received_timestamp_seconds", "When this process last received from the queue", ["queue"]
+)
 POLLS = Counter("medevac_polls_total", "Questions to monitors that only answer when asked", ["poller", "outcome"])
 WATCHED = Counter("medevac_watched_total", "Nodes and Events that a watcher had to say", ["watcher", "kind", "outcome"])
 WATCH_LISTS = Counter("medevac_watch_lists_total", "Listings of a watcher by why", ["watcher", "kind", "why"])

@@ -1,6 +1,7 @@
 """Monitors that have gone quiet: each is one event of the monitor class, and is told once until it is heard again.
 
-A sender is expected to speak where the configuration says so (`expected_every_s`), and so is every heartbeat that has
+A sender, queue or watcher is expected to speak where the configuration says so (`expected_every_s`), a poller's targets
+are expected to answer, and so is every heartbeat that has
 come at a steady rate (Prometheus' always-firing `Watchdog`, say), by sender and cluster. One that is silent for more
 than two of its intervals is blind; that says nothing about any node, so the event names none, carries our marker and
 goes nowhere but to the ledger, the metrics and a page.
@@ -31,6 +32,8 @@ LEARNED_FROM = timedelta(hours=6)
 LEAST_GAPS = 3
 SHORTEST = timedelta(seconds=30)
 """Two senders of one heartbeat speak within moments of each other; that is no rate."""
+POLLS = 3
+"""Rounds in which none of a poller's targets answered are one interval of it: several, before anybody is told."""
 REMEMBERED = timedelta(days=30)
 """As long as the ledger keeps what was heard."""
 
@@ -42,6 +45,11 @@ class Monitor:
     sender: str
     cluster: str = ""
     beat: str = ""
+
+    @property
+    def name(self) -> str:
+        """Under which it was heard, where any word counts."""
+        return f"{self.sender}/{self.cluster}" if self.cluster else self.sender
 
     def __str__(self) -> str:
         return "|".join((self.sender, self.cluster or "*", self.beat or "*"))
@@ -94,11 +102,11 @@ def rate(times: Sequence[datetime]) -> timedelta | None:
 
 
 def expected(
-    configured: Mapping[str, timedelta], beats: Iterable[Heard]
+    configured: Mapping[Monitor, timedelta], beats: Iterable[Heard]
 ) -> dict[Monitor, tuple[timedelta, datetime | None]]:
     """Who should speak, how often, and (of the heartbeats) when it last did."""
     found: dict[Monitor, tuple[timedelta, datetime | None]] = {
-        Monitor(sender): (every, None) for sender, every in configured.items()
+        monitor: (every, None) for monitor, every in configured.items()
     }
     times: dict[Monitor, list[datetime]] = {}
     for one in beats:
@@ -114,11 +122,11 @@ def expected(
 class Quiet:
     """Of one process. `look` reads the ledger and says what has changed; `note` writes it down."""
 
-    def __init__(self, ledger: Ledger, configured: Mapping[str, timedelta], known: Iterable[str] = ()) -> None:
+    def __init__(self, ledger: Ledger, configured: Mapping[Monitor, timedelta], known: Iterable[str] = ()) -> None:
         """`known`: all senders of the configuration; the silence of one that was taken out is nobody's."""
         self._ledger = ledger
         self._configured = dict(configured)
-        self._known = frozenset(known) | frozenset(configured)
+        self._known = frozenset(known) | {one.sender for one in configured}
         self._began: datetime | None = None
 
     def look(self, now: datetime) -> tuple[list[Silence], list[Silence]]:
@@ -129,7 +137,7 @@ class Quiet:
         last = self._heard_last(now)
         silent, news = [], []
         for monitor, (every, beat) in expected(self._configured, self._ledger.beats(now - LEARNED_FROM)).items():
-            heard = beat or last.get(monitor.sender)
+            heard = beat or last.get(monitor.name)
             before = told.pop(str(monitor), None)
             was_silent = before is not None and before.kind is Kind.FAULT
             if now - (heard or self._began) > MISSED * every:
@@ -151,8 +159,9 @@ class Quiet:
         """Looks far back only for those that are silent: who speaks is found among the newest."""
         if not self._configured:
             return {}
-        last = dict(self._ledger.heard_last(self._configured, now - MISSED * max(self._configured.values())))
-        if missing := self._configured.keys() - last.keys():
+        names = {monitor.name for monitor in self._configured}
+        last = dict(self._ledger.heard_last(names, now - MISSED * max(self._configured.values())))
+        if missing := names - last.keys():
             last |= self._ledger.heard_last(missing, now - REMEMBERED)
         return last
 
@@ -162,6 +171,14 @@ class Quiet:
 
 
 def listening(ledger: Ledger, config: Config) -> Quiet:
+    return Quiet(ledger, expectations(config), [one.name for one in config.speakers])
+
+
+def expectations(config: Config) -> dict[Monitor, timedelta]:
     """Whom the configuration expects to speak, and how often."""
-    every = {one.name: timedelta(seconds=one.expected_every_s) for one in config.senders if one.expected_every_s}
-    return Quiet(ledger, every, [one.name for one in config.speakers])
+    every: dict[Monitor, float | None] = {Monitor(one.name): one.expected_every_s for one in config.senders}
+    every |= {Monitor(one.name): one.expected_every_s for one in config.queues}
+    every |= {Monitor(one.name): one.expected_every_s or POLLS * one.every_s for one in config.pollers}
+    # Each cluster has an API server of its own.
+    every |= {Monitor(one.name, name): one.expected_every_s for one in config.watchers for name in one.clusters}
+    return {monitor: timedelta(seconds=seconds) for monitor, seconds in every.items() if seconds}

@@ -42,7 +42,7 @@ class Letter(Model):
     reason: str
     """One line for people: what and where."""
     size: int
-    """Bytes of the payload as it came."""
+    """Bytes of the payload as it came, or as its sender announced it."""
     whole: bool
     """False when only its beginning is kept."""
     times: int = 1
@@ -70,12 +70,23 @@ class DeadLetters:
         self._db = db
 
     def put(
-        self, source: str, sender: str, why: str, reason: str, headers: Mapping[str, str], body: bytes, at: datetime
+        self,
+        source: str,
+        sender: str,
+        why: str,
+        reason: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        at: datetime,
+        size: int | None = None,
     ) -> int:
-        """The same refusal of the same payload again is counted, not kept twice. Returns its id."""
+        """The same refusal of the same payload again is counted, not kept twice. Returns its id.
+
+        `size`: bytes of the payload where `body` is no more than its beginning, as far as they are known.
+        """
         safe = redacted(body)
         packed = zlib.compress(safe, 6)
-        whole = len(packed) <= MOST_BYTES
+        whole = size is None and len(packed) <= MOST_BYTES
         row = {
             "digest": digest([source, sender, why, reason, digest(safe.decode("latin-1"))]),
             "source": source[:60],
@@ -84,7 +95,7 @@ class DeadLetters:
             "reason": redacted(reason[:LONGEST_REASON].encode()).decode(errors="replace"),
             "headers": {name: value[:500] for name, value in headers.items() if KEPT_HEADERS.fullmatch(name)},
             "body": packed if whole else zlib.compress(safe[:BEGINNING], 6),
-            "size": len(body),
+            "size": len(body) if size is None else size,
             "whole": whole,
             "times": 1,
             "first_at": at,

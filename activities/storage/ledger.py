@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from activities.storage import said, seen
+from activities.storage import alive, said, seen
 from activities.storage.database import Database
 from activities.storage.fences import read_active
 from activities.storage.intents import attempts, machine_key
@@ -284,9 +284,13 @@ class Ledger:
             return seen.of_node(connection, cluster, node, t, limit)
 
     def heard_last(self, senders: Iterable[str], t: datetime) -> dict[str, datetime]:
-        """When each of these senders was heard last since `t`."""
+        """When each of these senders was heard last since `t`: said something, or showed that it is alive."""
+        names = set(senders)
         with self._db.reading() as connection:
-            return seen.last_by_sender(connection, senders, t)
+            found = seen.last_by_sender(connection, names, t)
+            for name, at in alive.last(connection, names, t).items():
+                found[name] = max(at, found.get(name, at))
+            return found
 
     def beats(self, t: datetime, limit: int = 20_000) -> list[seen.Heard]:
         """Alerts since `t` that only inform and name no machine, as heartbeats do; newest first."""

@@ -82,7 +82,8 @@ def retry(
             print(f"{one}: {error}")
             continue
         outcomes = sorted({part["outcome"] for part in answer["parts"]})
-        print(plain(f"{one}: {', '.join(outcomes) or 'nothing in it'} ({len(answer['parts'])} parts)"))
+        refused += not outcomes
+        print(plain(f"{one}: {', '.join(outcomes) or 'nothing in it, so it stays'} ({len(answer['parts'])} parts)"))
     if refused:
         raise typer.Exit(2)
 

@@ -23,12 +23,14 @@ from worker.stores import Stores, open_stores
 
 
 def explain_events(events: Sequence[HealthEvent], policy: Path | None, config: Path | None) -> list[Explanation]:
+    """Clusters are called as the configured senders of each event's source call them."""
     from worker.installation import find_config
 
     settings = settings_here(load_settings())
     now = datetime.now(UTC)
     try:
-        registry = build_registry(find_config(settings, config), settings.data_dir)
+        configured = find_config(settings, config)
+        registry = build_registry(configured, settings.data_dir)
     except (ConfigurationError, ValueError) as error:
         raise Failed(str(error), 2) from error
     stores = open_stores(settings.database)
@@ -37,8 +39,13 @@ def explain_events(events: Sequence[HealthEvent], policy: Path | None, config: P
         version = _version(stores if ledger else None, policy, now)
     except PolicyError as error:
         raise Failed(str(error), 2) from error
+    called = {source: configured.cluster_names(source) for source in {event.source for event in events}}
+    here = [
+        event.model_copy(update={"cluster": called[event.source].get(event.cluster or "", event.cluster)})
+        for event in events
+    ]
     try:
-        return Explainer(registry, version, ledger).explain(events, now)
+        return Explainer(registry, version, ledger).explain(here, now)
     except Unreadable as error:
         raise Failed(f"the world cannot be read: {error}") from error
 

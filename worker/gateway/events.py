@@ -34,6 +34,8 @@ STATUS: Mapping[Why, int] = {
     Why.TOO_LARGE: 413,
     Why.ENCODING: 415,
     Why.HANDSHAKE: 403,
+    Why.UNKNOWN_SOURCE: 404,
+    Why.SLOW: 408,
 }
 
 
@@ -66,6 +68,7 @@ async def handshake(source: str, request: Request, served: Served) -> Response:
         401: {"description": "Nobody signed in"},
         403: {"description": "The sender may not post this source, or speaks for none of the named clusters"},
         404: {"description": "No such source"},
+        408: {"description": "The body did not come in time"},
         413: {"description": "Too large"},
         415: {"description": "A content encoding that is not read"},
         503: {"description": "Not held durably: deliver again after Retry-After"},
@@ -97,22 +100,43 @@ async def _deliver(source: str, request: Request, served: Services) -> Response:
     fetches = served.senders.fetches(headers)
     by_headers = served.senders.by_headers
     sender = await served.threads.run(by_headers, headers) if fetches else by_headers(headers)
-    _known(served, source)
     safe = safe_headers(headers)
     try:
-        encoding = headers.get("content-encoding", "identity").strip().lower()
-        if encoding not in ("", "identity"):
-            raise Refused(Why.ENCODING, f"content-encoding {encoding[:40]} is not read; send it plain")
         async with served.large if _claimed(headers) > LARGE else served.small:
-            body = await _body(request, served.max_body_bytes)
+            body = await _body(request, headers, served.max_body_bytes)
             if sender is None:
                 sender = await served.threads.run(served.senders.by_signature, headers, body)
+            if source not in served.sources:
+                unknown = Unread(Why.UNKNOWN_SOURCE, _no_source(served, source), None, body)
+                return await _unread(unknown, source, sender, safe, served)
             return await _take(source, Payload(body, safe), sender, served)
+    except Unread as unread:
+        return await _unread(unread, source, sender, safe, served)
     except Refused as refused:
-        if refused.why in (Why.TOO_LARGE, Why.ENCODING) and sender is not None:
-            await served.deliveries.refuse(source, sender.name, refused.why, str(refused), Payload(b"", safe))
         parts = [part.model_dump(mode="json") for part in refused.parts]
         return refusal(STATUS[refused.why], str(refused), **({"parts": parts, "truncated": 0} if parts else {}))
+
+
+class Unread(Exception):
+    """Refused before anything of it was looked at. `size`: bytes, where `body` is no more than its beginning."""
+
+    def __init__(self, why: Why, message: str, size: int | None, body: bytes) -> None:
+        super().__init__(message)
+        self.why = why
+        self.size = size
+        self.body = body
+
+
+async def _unread(
+    unread: Unread, source: str, sender: Sender | None, headers: Mapping[str, str], served: Services
+) -> Response:
+    """Kept where its sender is known. Of one who signs the body, and whose body wasn't read, it is only counted."""
+    if sender is not None:
+        payload = Payload(unread.body, headers)
+        await served.deliveries.refuse(source, sender.name, unread.why, str(unread), payload, size=unread.size)
+    else:
+        metrics.REFUSALS.labels(source if source in served.sources else "unknown", unread.why).inc()
+    return refusal(STATUS[unread.why], str(unread))
 
 
 async def _take(source: str, payload: Payload, sender: Sender, served: Services) -> Response:
@@ -143,7 +167,11 @@ async def _answered(
 
 def _known(served: Services, source: str) -> None:
     if source not in served.sources:
-        raise Problem(404, f"no source is called {source[:60]}; there are {', '.join(sorted(served.sources))}")
+        raise Problem(404, _no_source(served, source))
+
+
+def _no_source(served: Services, source: str) -> str:
+    return f"no source is called {source[:60]}; there are {', '.join(sorted(served.sources))}"
 
 
 def _claimed(headers: Mapping[str, str]) -> int:
@@ -152,11 +180,20 @@ def _claimed(headers: Mapping[str, str]) -> int:
     return int(claimed[:15]) if claimed.isascii() and claimed.isdigit() else LARGE + 1
 
 
-async def _body(request: Request, limit: int) -> bytes:
+async def _body(request: Request, headers: Mapping[str, str], limit: int) -> bytes:
+    """Raises `Unread`."""
     hint = "send fewer parts at once"
-    if "content-length" in request.headers and _claimed(dict(request.headers)) > limit:
-        raise Refused(Why.TOO_LARGE, f"larger than {limit} bytes; {hint}")
+    announced = _claimed(headers) if "content-length" in headers else 0
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        # Nothing of the body is kept: secrets in it could not be found to be blanked.
+        raise Unread(Why.ENCODING, f"content-encoding {encoding[:40]} is not read; send it plain", announced, b"")
+    if announced > limit:
+        words = f"larger than {limit} bytes; {hint}"
+        raise Unread(Why.TOO_LARGE, words, announced, await bodies.beginning(request))
     try:
         return await bodies.read(request, limit, hint)
     except bodies.TooLarge as error:
-        raise Refused(Why.TOO_LARGE, str(error)) from None
+        raise Unread(Why.TOO_LARGE, str(error), error.size, error.beginning) from None
+    except bodies.Slow as error:
+        raise Unread(Why.SLOW, str(error), max(announced, error.size), error.beginning) from None

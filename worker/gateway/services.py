@@ -21,10 +21,10 @@ from worker.engine import Engine
 from worker.gateway.handshakes import Handshakes
 from worker.gateway.people import People, Principal, Right
 from worker.gateway.senders import Senders
+from worker.intake.asking_back import asks_back
 from worker.intake.delivery import Deliveries, Speaker
 from worker.intake.inventory import Inventory
 from worker.intake.pipeline import Intake
-from worker.intake.poller import asks_back
 from worker.stores import Stores
 from worker.threads import Threads
 
@@ -67,7 +67,7 @@ class Services:
 
 
 def speaks(sender: Sender) -> Speaker:
-    return Speaker(sender.name, sender.sources, sender.clusters, more=asks_back(sender))
+    return Speaker(sender.name, sender.sources, sender.clusters, sender.cluster_names, asks_back(sender))
 
 
 async def services(request: Request) -> Services:

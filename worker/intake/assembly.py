@@ -51,12 +51,14 @@ Loop = Callable[[asyncio.Event], Awaitable[None]]
 """Runs until the event is set, and ends what it began."""
 
 
-async def run_until_stopped(settings: Settings, parts: Parts, loops: Sequence[Loop]) -> int:
-    """Until SIGTERM or SIGINT (0), or until a loop ends by itself (1)."""
+async def run_until_stopped(
+    settings: Settings, parts: Parts, loops: Sequence[Loop], unready: Callable[[], str] = lambda: ""
+) -> int:
+    """Until SIGTERM or SIGINT (0), or until a loop ends by itself (1). `unready`: what `/readyz` says, if anything."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    server = probe_server(settings.worker_host, settings.intake_port, lambda: "")
+    server = probe_server(settings.worker_host, settings.intake_port, lambda: "", unready)
     running = [asyncio.ensure_future(loop(stop)) for loop in loops]
     helpers = [asyncio.create_task(server.serve()), asyncio.create_task(parts.drainer.run())]
     stopping = asyncio.create_task(stop.wait())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -35,13 +35,17 @@ class Why(StrEnum):
     ENCODING = "encoding"
     HANDSHAKE = "handshake"
     UNAUTHENTICATED = "unauthenticated"
+    UNKNOWN_SOURCE = "unknown_source"
+    SLOW = "slow"
+    """Its body did not come to its end in time."""
     STUCK = "stuck"
     """An event that the workflow engine never took."""
     TRIES = "tries"
     """A message that could not be taken however often it came."""
 
 
-More = Callable[[], Awaitable[Payload]]
+More = Callable[[Payload], Awaitable[Payload]]
+"""From the payload that held parts back to one that has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class Speaker:
     name: str
     sources: tuple[str, ...]
     clusters: tuple[str, ...]
+    cluster_names: Mapping[str, str] = field(default_factory=dict)
+    """What it calls a cluster, to what the cluster is called here."""
     more: More | None = None
     """Where alerts are asked for that it held back."""
 
@@ -100,19 +106,25 @@ class Deliveries:
         except Refused as refused:
             refused.kept = await self.refuse(source, speaker.name, refused.why, str(refused), payload)
             raise
-        kept = [await self.refuse(source, speaker.name, why, reason, payload) for why, reason in _refusals(taken.parts)]
+        kept = [
+            await self.refuse(source, speaker.name, why, reason, payload, count=count)
+            for why, reason, count in _refusals(taken.parts)
+        ]
         taken = replace(taken, kept=all(kept))
-        if taken.truncated and speaker.more is not None and taken.held:
-            return await self._asked_back(source, taken, speaker, speaker.more)
+        if taken.truncated and taken.held:
+            held_back = taken.truncated
+            if speaker.more is not None:
+                taken = await self._asked_back(source, payload, taken, speaker, speaker.more)
+            metrics.HELD_BACK.labels(source, "missing" if taken.truncated else "had").inc(held_back)
         return taken
 
-    async def _asked_back(self, source: str, taken: Taken, speaker: Speaker, more: More) -> Taken:
+    async def _asked_back(self, source: str, payload: Payload, taken: Taken, speaker: Speaker, more: More) -> Taken:
         """A sender that held parts back is asked for them; what can't be had stays counted as held back."""
         outcome = "failed"
         try:
             async with asyncio.timeout(MORE_S):
-                payload = await more()
-            rest = await self.take(source, payload, replace(speaker, more=None))
+                had = await more(payload)
+            rest = await self.take(source, had, replace(speaker, more=None))
             outcome = "taken" if rest.held else "failed"
             if rest.held:
                 return replace(taken, parts=(*taken.parts, *rest.parts), truncated=0, kept=taken.kept and rest.kept)
@@ -133,6 +145,10 @@ class Deliveries:
         except ParseError as error:
             raise Refused(Why.UNREADABLE, str(error)) from error
         refused = [PartResult(id=one.where, outcome=Outcome.REFUSED, reason=one.reason) for one in parsed.refused]
+        if refused:
+            metrics.EVENTS.labels(source, Outcome.REFUSED).inc(len(refused))
+        elif not parsed.events:
+            metrics.EMPTY.labels(source).inc()
         parts = await self._events(parsed.events, speaker)
         if refused and not parts:
             raise Refused(Why.UNREADABLE, "; ".join(str(one) for one in parsed.refused[:5]), refused)
@@ -142,15 +158,25 @@ class Deliveries:
 
     async def _events(self, events: Iterable[HealthEvent], speaker: Speaker) -> list[PartResult]:
         now = self._now()
-        stamped = [event.model_copy(update={"sender": speaker.name, "received_at": now}) for event in events]
+        stamped = [
+            event.model_copy(
+                update={
+                    "sender": speaker.name,
+                    "received_at": now,
+                    "cluster": speaker.cluster_names.get(event.cluster or "", event.cluster),
+                }
+            )
+            for event in events
+        ]
         return await self._intake.take(stamped, speaker.clusters, now)
 
     async def again(self, stored: Stored, speaker: Speaker) -> Taken:
-        """A dead letter once more. Raises `Refused`; the letter stays as it is until it was taken."""
+        """A dead letter once more. Raises `Refused`, also where there is nothing in it; it stays until it was taken."""
         letter = stored.letter
         if not letter.whole:
             raise Refused(
-                Why.TOO_LARGE, f"letter {letter.id} was too large to be kept whole; its sender must repeat it"
+                Why.TOO_LARGE,
+                f"letter {letter.id} was not kept whole; its sender must repeat it, so that it can be read",
             )
         if letter.why == Why.STUCK:
             parts = await self._events([HealthEvent.model_validate_json(stored.body)], speaker)
@@ -159,16 +185,31 @@ class Deliveries:
             taken = await self._take(letter.source, Payload(stored.body, stored.headers), speaker)
         if refused := _refusals(taken.parts):
             raise Refused(refused[0][0], refused[0][1], taken.parts)
+        if not taken.parts:
+            raise Refused(Why.UNREADABLE, f"letter {letter.id} has nothing in it that could be taken")
         if taken.held:
             await self._threads.run(self._dead_letters.taken, letter.id, self._now())
         return taken
 
-    async def refuse(self, source: str, sender: str, why: Why, reason: str, payload: Payload) -> bool:
-        """Counted, and kept as far as the ledger can: a refusal must not turn into a 5xx because of it."""
-        metrics.REFUSALS.labels(source, why).inc()
+    async def refuse(
+        self,
+        source: str,
+        sender: str,
+        why: Why,
+        reason: str,
+        payload: Payload,
+        *,
+        count: int = 1,
+        size: int | None = None,
+    ) -> bool:
+        """Counted, and kept as far as the ledger can: a refusal must not turn into a 5xx because of it.
+
+        `count`: parts. `size`: bytes of the payload where no more than its beginning is given.
+        """
+        metrics.REFUSALS.labels("unknown" if why is Why.UNKNOWN_SOURCE else source, why).inc(count)
         try:
             await self._threads.run(
-                self._dead_letters.put, source, sender, why, reason, payload.headers, payload.body, self._now()
+                self._dead_letters.put, source, sender, why, reason, payload.headers, payload.body, self._now(), size
             )
         except Exception as error:
             log.error("a refused delivery of %s could not be kept: %s", sender, error)
@@ -176,8 +217,8 @@ class Deliveries:
         return True
 
 
-def _refusals(parts: Sequence[PartResult]) -> list[tuple[Why, str]]:
-    """One for the parts that could not be read, one for those about foreign clusters."""
+def _refusals(parts: Sequence[PartResult]) -> list[tuple[Why, str, int]]:
+    """One for the parts that could not be read, one for those about foreign clusters; with their number."""
     found = []
     refused = [part for part in parts if part.outcome is Outcome.REFUSED]
     for why, some in (
@@ -187,7 +228,7 @@ def _refusals(parts: Sequence[PartResult]) -> list[tuple[Why, str]]:
     ):
         if some:
             more = f" (and {len(some) - 5} more)" if len(some) > 5 else ""
-            found.append((why, "; ".join(f"{part.id}: {part.reason}" for part in some[:5]) + more))
+            found.append((why, "; ".join(f"{part.id}: {part.reason}" for part in some[:5]) + more, len(some)))
     return found
 
 

@@ -201,3 +201,4 @@ class Drainer:
             self._stores.dead_letters.put, held.event.source, held.event.sender, "stuck", reason, {}, body, now
         )
         metrics.INBOX_DRAINED.labels("stuck").inc()
+        metrics.REFUSALS.labels(held.event.source, "stuck").inc()

@@ -30,6 +30,8 @@ class NotFound:
     ambiguous: tuple[str, ...] = ()
     forbidden: bool = False
     """The sender may not speak for the cluster that it named."""
+    elsewhere: bool = False
+    """It named a cluster that isn't configured here: trying again won't help."""
 
     @property
     def text(self) -> str:
@@ -75,7 +77,10 @@ class Inventory:
             return NotFound("the event names no machine")
         by_name = {one.name: one for one in self._clusters()}
         within = set(by_name) if allowed is None else set(by_name) & set(allowed)
-        if cluster in by_name:
+        if cluster:
+            if cluster not in by_name:
+                # A node of that name in a cluster of ours would be another machine.
+                return NotFound(f"names cluster {cluster[:100]}, which none here is called", elsewhere=True)
             if cluster not in within:
                 return NotFound(f"the sender may not speak for cluster {cluster}", forbidden=True)
             within = {cluster}
@@ -96,12 +101,12 @@ class Inventory:
             return None
         by_name = {one.name for one in self._clusters()}
         within = by_name & set(allowed)
-        if cluster in by_name:
+        if cluster:
             within &= {cluster}
         # While somebody reads anew, what there is serves the others.
         oldest = self._clock() - self._max_age_s * (2 if self._lock.locked() else 1)
         indexes = [self._indexes.get(name) for name in within]
-        if any(index is None or index.at < oldest for index in indexes):
+        if not indexes or any(index is None or index.at < oldest for index in indexes):
             return None
         found = _named(subject, [index for index in indexes if index is not None])
         return found[0] if len(found) == 1 else None

@@ -1,9 +1,8 @@
-"""Monitors that must be asked: gpud daemons, and an Alertmanager for the alerts that a webhook held back."""
+"""`medevac poll`: monitors that only answer when asked, as gpud's daemons."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import ssl
 from collections.abc import Callable
@@ -16,11 +15,12 @@ from activities.registry import ConfigurationError
 from medevac.events.parsing import MAX_PAYLOAD_BYTES, Payload
 from medevac.events.transport import NODE_HEADER
 from worker import metrics
-from worker.config import Poller, Sender, Target
+from worker.config import Poller, Target
 from worker.installation import open_installation
 from worker.intake.assembly import Loop, Parts, build, run_until_stopped
-from worker.intake.delivery import Deliveries, More, Refused, Speaker
+from worker.intake.delivery import Deliveries, Refused, Speaker
 from worker.intake.leading import Lead, pause
+from worker.intake.living import Living
 from worker.settings import Settings
 from worker.stores import Stores
 
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_S = 5.0
 AT_ONCE = 20
+ANSWERED = ("taken", "not_held", "refused")
 JSON = {"content-type": "application/json"}
 
 
@@ -40,9 +41,11 @@ class GpudPoller:
         deliveries: Deliveries,
         client: httpx.AsyncClient,
         may_speak: Callable[[], bool] = lambda: True,
+        living: Living | None = None,
     ) -> None:
         self._poller = poller
         self._may_speak = may_speak
+        self._living = living
         self._deliveries = deliveries
         self._client = client
         self._silent: set[str] = set()
@@ -59,14 +62,18 @@ class GpudPoller:
 
     async def once(self) -> None:
         slots = asyncio.Semaphore(AT_ONCE)
+        outcomes: set[str] = set()
 
         async def ask(target: Target) -> None:
             async with slots:
                 for path in self._poller.paths:
                     outcome = await self._ask(target, path)
+                    outcomes.add(outcome)
                     metrics.POLLS.labels(self._poller.name, outcome).inc()
 
         await asyncio.gather(*(ask(target) for target in self._poller.targets))
+        if self._living is not None and not outcomes.isdisjoint(ANSWERED) and self._may_speak():
+            await self._living.said()
 
     async def _ask(self, target: Target, path: str) -> str:
         try:
@@ -91,44 +98,10 @@ class GpudPoller:
         return "taken" if taken.held else "not_held"
 
 
-def asks_back(sender: Sender, client: Callable[[], httpx.AsyncClient] = httpx.AsyncClient) -> More | None:
-    """How the alerts are had that this sender's webhooks held back; None where it isn't configured."""
-    if sender.alertmanager is None:
-        return None
-    url = sender.alertmanager.rstrip("/") + "/api/v2/alerts"
-
-    async def more() -> Payload:
-        try:
-            async with client() as asking:
-                body = await read_bounded(asking, url)
-        except httpx.HTTPError as error:
-            raise OSError(f"{url} does not answer: {type(error).__name__}") from error
-        return Payload(json.dumps(as_webhook(json.loads(body))).encode(), JSON)
-
-    return more
-
-
-def as_webhook(alerts: Any) -> dict[str, Any]:
-    """Alerts as Alertmanager's API lists them, in the shape of its webhook. Raises `ValueError`."""
-    if not isinstance(alerts, list):
-        raise ValueError("Alertmanager's answer is no list of alerts")
-    kept = ("labels", "annotations", "startsAt", "fingerprint", "generatorURL")
-    return {
-        "version": "4",
-        "groupKey": "asked",
-        "status": "firing",
-        "alerts": [
-            {"status": "firing", **{key: alert[key] for key in kept if key in alert}}
-            for alert in alerts
-            if isinstance(alert, dict)
-        ],
-    }
-
-
-async def read_bounded(client: httpx.AsyncClient, url: str) -> bytes:
+async def read_bounded(client: httpx.AsyncClient, url: str, **asked: Any) -> bytes:
     """The body of a successful answer. Raises `httpx.HTTPError`, or `ValueError` when it is too large."""
     parts, size = [], 0
-    async with client.stream("GET", url, timeout=TIMEOUT_S, follow_redirects=False) as answer:
+    async with client.stream("GET", url, timeout=TIMEOUT_S, follow_redirects=False, **asked) as answer:
         answer.raise_for_status()
         async for part in answer.aiter_bytes():
             size += len(part)
@@ -144,25 +117,33 @@ async def run_poll(settings: Settings) -> int:
     if not pollers:
         raise ConfigurationError("the configuration has no `pollers`; name one, or don't start `medevac poll`")
     parts = await build(settings, installation, "poll")
-    loops = [_leading(one, parts, installation.stores, _verify(one)) for one in pollers]
+    for one in pollers:
+        verification(one)
+    loops = [_leading(one, parts, installation.stores) for one in pollers]
     return await run_until_stopped(settings, parts, loops)
 
 
-def _leading(poller: Poller, parts: Parts, stores: Stores, verify: ssl.SSLContext | bool) -> Loop:
+def _leading(poller: Poller, parts: Parts, stores: Stores) -> Loop:
     """Of several processes one asks."""
     lead = Lead(f"poll/{poller.name}", stores.leaders, parts.threads)
 
     async def ask(stop: asyncio.Event) -> None:
-        client = httpx.AsyncClient(verify=verify)
-        await GpudPoller(poller, parts.deliveries, client, lambda: lead.holds).run(stop)
+        living = Living(poller.name, stores.database, parts.threads)
+        await GpudPoller(poller, parts.deliveries, client_of(poller), lambda: lead.holds, living).run(stop)
 
     return partial(lead.lead, ask)
 
 
-def _verify(poller: Poller) -> ssl.SSLContext | bool:
-    if poller.ca is None:
-        return True
+def verification(poller: Poller) -> ssl.SSLContext | bool:
+    """How the targets' certificates are checked. Raises `ConfigurationError`."""
+    if not poller.verify or poller.ca is None:
+        return poller.verify
     try:
         return ssl.create_default_context(cafile=str(poller.ca.expanduser()))
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(f"poller {poller.name}: cannot read {poller.ca}: {error}; name a PEM file") from error
+
+
+def client_of(poller: Poller) -> httpx.AsyncClient:
+    """Nothing of the environment (`.netrc`, proxies' passwords) goes where nobody knows who answers."""
+    return httpx.AsyncClient(verify=verification(poller), trust_env=poller.verify)

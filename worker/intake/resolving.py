@@ -89,7 +89,9 @@ class Resolver:
 
     def _unknown(self, part: Part, where: NotFound, clusters: Sequence[str], now: datetime) -> None:
         event, reason = part.event, where.text
-        if event.subject and event.kind in WORTH_KEEPING and self.strangers.admit(now):
+        if where.elsewhere:
+            reason += "; where it is one of ours, say so in its sender's `cluster_names`"
+        elif event.subject and event.kind in WORTH_KEEPING and self.strangers.admit(now):
             held = Held(event=event, clusters=tuple(clusters), until=now + UNKNOWN_FOR)
             lane = stranger_lane(event)
             part.item = item_of(held, lane, now, new_code=self.codes.is_new(lane, event.fault, now))

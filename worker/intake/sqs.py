@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from activities.failures import redact
 from activities.registry import ConfigurationError
 from medevac.events.parsing import Payload
 from worker import metrics
@@ -34,16 +36,30 @@ RECEIVERS = 4
 AGAIN_S = (5, 10, 30, 60, 120)
 """How long a message that wasn't held is hidden, by how often it came."""
 TROUBLE_S = 5.0
+UNREADABLE_S = 60.0
+"""A queue that could not be received from for so long isn't being heard."""
 
 
 class SqsConsumer:
-    def __init__(self, queue: Queue, client: Any, deliveries: Deliveries, wait_s: int = WAIT_S) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        client: Any,
+        deliveries: Deliveries,
+        wait_s: int = WAIT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`client`: boto3's, whose calls block."""
         self._queue = queue
         self._client = client
         self._deliveries = deliveries
         self._wait_s = wait_s
         self._speaker = speaker_of(queue)
+        self._clock = clock
+        self._received_at = clock()
+        self._trouble = ""
+        # From the start: one that never could be received from must be told as well.
+        metrics.RECEIVED.labels(queue.name).set_to_current_time()
         self._pool = ThreadPoolExecutor(RECEIVERS + BATCH, thread_name_prefix=f"sqs-{queue.name}")
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -53,6 +69,14 @@ class SqsConsumer:
         finally:
             self._pool.shutdown(wait=False)
 
+    @property
+    def unreadable(self) -> str:
+        """Since when and why the queue can't be received from; empty while it can."""
+        for_s = self._clock() - self._received_at
+        if for_s < UNREADABLE_S:
+            return ""
+        return f"queue {self._queue.name} could not be received from for {for_s:.0f} s: {self._trouble or 'no answer'}"
+
     async def _receiver(self, stop: asyncio.Event) -> None:
         trouble = ""
         while not stop.is_set():
@@ -60,6 +84,7 @@ class SqsConsumer:
                 await self.once()
                 trouble = ""
             except Exception as error:
+                self._trouble = redact(f"{type(error).__name__}: {error}", 300)
                 if type(error).__name__ != trouble:
                     log.error("queue %s can't be read: %s", self._queue.name, error)
                 trouble = type(error).__name__
@@ -75,6 +100,8 @@ class SqsConsumer:
             AttributeNames=["ApproximateReceiveCount", "MessageGroupId"],
             MessageAttributeNames=["All"],
         )
+        self._received_at, self._trouble = self._clock(), ""
+        metrics.RECEIVED.labels(self._queue.name).set_to_current_time()
         messages = answer.get("Messages", [])
         groups: dict[str, list[Mapping[str, Any]]] = {}
         for message in messages:
@@ -152,7 +179,7 @@ class SqsConsumer:
 
 
 def speaker_of(queue: Queue) -> Speaker:
-    return Speaker(queue.name, (queue.source,), queue.clusters)
+    return Speaker(queue.name, (queue.source,), queue.clusters, queue.cluster_names)
 
 
 def make_client(queue: Queue) -> Any:
@@ -184,4 +211,9 @@ async def run_consume(settings: Settings) -> int:
     parts = await build(settings, installation, "consume")
     consumers = [SqsConsumer(queue, client, parts.deliveries) for queue, client in zip(queues, clients, strict=True)]
     log.info("receiving from %s", ", ".join(queue.name for queue in queues))
-    return await run_until_stopped(settings, parts, [consumer.run for consumer in consumers])
+    return await run_until_stopped(
+        settings,
+        parts,
+        [consumer.run for consumer in consumers],
+        lambda: "; ".join(filter(None, (consumer.unreadable for consumer in consumers))),
+    )

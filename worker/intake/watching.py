@@ -31,6 +31,7 @@ from worker.intake.assembly import Parts, build, run_until_stopped
 from worker.intake.conditions import Conditions, Judged, Level
 from worker.intake.delivery import Deliveries, Refused, Speaker
 from worker.intake.leading import Lead, pause
+from worker.intake.living import Living
 from worker.intake.mailbox import Batch, EventNews, Mailbox, NodeNews
 from worker.intake.node_events import News, NodeEvents
 from worker.settings import Settings
@@ -43,6 +44,7 @@ SOURCES = ("k8s_node", "npd", "eks_nma")
 NOTHING: frozenset[str] = frozenset()
 AT_ONCE = 100
 """Nodes, and Events, of one delivery."""
+ALIVE_S = 20.0
 AGAIN_S = 0.5
 LONGEST_AGAIN_S = 10.0
 LOOK_BACK = 2 * STALE_AFTER
@@ -68,6 +70,8 @@ class Watcher:
         self._threads = threads
         self._lead = lead
         self._speaker = Speaker(config.name, SOURCES, (cluster.name,))
+        self._living = Living(f"{config.name}/{cluster.name}", stores.database, threads)
+        self._heard_at: datetime | None = None
         self._kept: dict[str, frozenset[str]] = {}
         """What stands in the ledger as raised, by node."""
 
@@ -85,13 +89,28 @@ class Watcher:
         told = partial(self._told, box)
         config = self._config
         watching = await self._threads.run(self._cluster.watch, told, relist_s=config.relist_s, events=config.events)
+        living = asyncio.create_task(self._lives())
         try:
             await self._pass_on(box, arrived, stop)
         finally:
+            living.cancel()
+            await asyncio.gather(living, return_exceptions=True)
             box.close()
             await asyncio.shield(self._threads.run(watching.close))
 
+    async def _lives(self) -> None:
+        """Writes down that the API server shows the nodes, where somebody expects it to."""
+        written = None
+        while self._config.expected_every_s is not None:
+            heard = self._heard_at
+            if heard != written and heard is not None and self._lead.holds:
+                await self._living.said(heard)
+                written = heard
+            await asyncio.sleep(ALIVE_S)
+
     def _told(self, box: Mailbox, told: Told) -> None:
+        if told.kind == "Node":
+            self._heard_at = datetime.now(UTC)
         metrics.WATCH_HEARD.labels(self._config.name, told.kind).set_to_current_time()
         if told.listed:
             metrics.WATCH_LISTS.labels(self._config.name, told.kind, told.how).inc()

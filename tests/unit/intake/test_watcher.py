@@ -82,9 +82,11 @@ class Rig:
         return Deliveries(intake, self.stores.dead_letters, self.threads)
 
     @asynccontextmanager
-    async def watcher(self, cluster: Scripted, lease_s: float = 60.0) -> AsyncIterator[Watcher]:
+    async def watcher(
+        self, cluster: Scripted, lease_s: float = 60.0, expected_every_s: float | None = None
+    ) -> AsyncIterator[Watcher]:
         """One process's, leading when the body begins."""
-        config = WatcherConfig(name="nodes", clusters=("sim-a",), lease_s=lease_s)
+        config = WatcherConfig(name="nodes", clusters=("sim-a",), lease_s=lease_s, expected_every_s=expected_every_s)
         lead = Lead("watch/nodes/sim-a", self.stores.leaders, self.threads, lease_s)
         watcher = Watcher(config, cluster, self.deliveries(), self.stores, self.threads, lead)
         stop = asyncio.Event()
@@ -350,3 +352,17 @@ async def test_a_poller_that_another_has_followed_says_nothing(rig: Rig, node: N
     await asking.once()
     assert rig.heard
     await client.aclose()
+
+
+@pytest.mark.parametrize("expected", [True, False])
+async def test_an_api_server_that_shows_nodes_and_has_no_news_is_a_sign_of_life(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, expected: bool
+) -> None:
+    monkeypatch.setattr(watching, "ALIVE_S", 0.01)
+    cluster, began = Scripted(), datetime.now(UTC) - timedelta(minutes=1)
+    async with rig.watcher(cluster, expected_every_s=60 if expected else None):
+        cluster.tell("alive")
+        if expected:
+            await until(lambda: "nodes/sim-a" in rig.stores.ledger.heard_last(["nodes/sim-a"], began))
+    if not expected:
+        assert not rig.stores.ledger.heard_last(["nodes/sim-a"], began)

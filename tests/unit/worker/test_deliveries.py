@@ -51,6 +51,30 @@ async def test_a_kernel_line_over_basic_auth_reaches_any_of_its_clusters(
     assert [(c, n) for c, n, _ in engine.reported] == [("sim-b", other.name)]
 
 
+async def test_an_alert_of_a_cluster_that_is_none_of_ours_touches_no_node_of_that_name(
+    client: httpx.AsyncClient, engine: StubEngine, node: Node, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = senders.alertmanager_xid(node, 79, NOW)
+    body = json.loads(sent.body)
+    body["alerts"][0]["labels"] |= {"cluster": "prod-eu"}
+    answer = await client.post(sent.path, json=body, headers=SENDER)
+    assert answer.status_code == 202, answer.text
+    [part] = answer.json()["parts"]
+    assert (part["outcome"], part["node"]) == ("unknown_node", None)
+    assert "names cluster prod-eu, which none here is called" in part["reason"]
+    assert "cluster_names" in part["reason"]
+    assert services.stores.inbox.waiting() == (0, None), "no later try would find it"
+    assert engine.reported == []
+
+    sender = services.senders.named("prometheus")
+    assert sender is not None
+    monkeypatch.setitem(sender.cluster_names, "prod-eu", "sim-a")
+    body["alerts"][0]["startsAt"] = NOW.isoformat()
+    taken = await client.post(sent.path, json=body, headers=SENDER)
+    assert taken.json()["parts"][0]["outcome"] == "accepted", taken.text
+    assert [(c, n) for c, n, _ in engine.reported] == [("sim-a", node.name)]
+
+
 @pytest.mark.parametrize(("boot", "outcome"), [("5c2f0a3e-0000-4000-8000-000000000000", "recorded"), ("", "accepted")])
 async def test_a_log_line_of_an_earlier_boot_is_no_new_fault(
     client: httpx.AsyncClient, engine: StubEngine, node: Node, boot: str, outcome: str

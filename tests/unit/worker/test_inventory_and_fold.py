@@ -87,6 +87,17 @@ def test_a_sender_is_bound_to_its_clusters() -> None:
     assert not unnamed.forbidden
 
 
+def test_a_cluster_that_is_none_of_ours_is_never_taken_for_one() -> None:
+    only = inventory(Listed("a", [node("gpu-1")]))
+    assert isinstance(only.resolve("gpu-1", None), Found)  # and so it was read
+    elsewhere = only.resolve("gpu-1", "prod-eu", ["a"])
+    assert isinstance(elsewhere, NotFound)
+    assert elsewhere.elsewhere
+    assert "names cluster prod-eu, which none here is called" in elsewhere.text
+    assert only.cached("gpu-1", "prod-eu", ["a"]) is None
+    assert only.cached("gpu-1", "a", ["a"]) is not None
+
+
 def test_a_new_node_is_found_and_junk_names_do_not_hammer_the_cluster() -> None:
     now = [0.0]
     cluster = Listed("a", [node("gpu-1")])

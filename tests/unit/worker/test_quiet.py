@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from activities.failures import Bounded
 from activities.folding import Folding
 from activities.registry import Registry
+from activities.storage import alive
 from medevac.events.event import HealthEvent, Kind, Statement
 from medevac.faults.classes import FaultClass
 from medevac.faults.faultset import Change, FaultSet
@@ -16,8 +18,9 @@ from simulation.adapters import SimulatedChat
 from simulation.world import World
 from tests.unit.worker.conftest import StubEngine
 from worker import metrics
+from worker.config import load_config
 from worker.meanwhile import Meanwhile
-from worker.quiet import FAULT, Quiet, rate
+from worker.quiet import FAULT, Monitor, Quiet, expectations, rate
 from worker.stores import Stores
 from worker.sweep import Sweep
 from worker.threads import Threads
@@ -93,13 +96,50 @@ async def test_a_heartbeat_that_stops_is_told_once_and_cleared_when_it_beats(
 
 
 def test_a_sender_is_expected_as_the_configuration_says(stores: Stores) -> None:
-    quiet = Quiet(stores.ledger, {"prometheus": 5 * MINUTE})
+    quiet = Quiet(stores.ledger, {Monitor("prometheus"): 5 * MINUTE})
     assert quiet.look(NOW) == ([], [])
     silent, news = quiet.look(NOW + 11 * MINUTE)
     assert silent == news
     assert "has not been heard yet" in silent[0].text
     hear(stores, NOW + 12 * MINUTE)
     assert quiet.look(NOW + 20 * MINUTE) == ([], [])
+
+
+CONFIGURED = """\
+installation: acme
+clusters: [{name: main, kind: simulation}, {name: east, kind: simulation}]
+providers: [{name: skyline, kind: simulation}]
+queues:
+  - {name: aws, url: "https://sqs/1/q", clusters: [main]}
+  - {name: beats, url: "https://sqs/1/b", clusters: [main], expected_every_s: 300}
+pollers:
+  - {name: gpud, clusters: [main], every_s: 60, targets: [{url: "https://n:1", node: n}]}
+  - {name: rare, clusters: [main], expected_every_s: 900, targets: [{url: "https://n:1", node: n}]}
+watchers:
+  - {name: nodes, clusters: [main, east], expected_every_s: 120}
+  - {name: others, clusters: [main]}
+"""
+
+
+def test_pollers_are_expected_by_their_own_pace_and_the_rest_where_it_is_said(tmp_path: Path, stores: Stores) -> None:
+    file = tmp_path / "medevac.yaml"
+    file.write_text(CONFIGURED)
+    found = expectations(load_config(file))
+    assert {monitor.name: every.total_seconds() for monitor, every in found.items()} == {
+        "beats": 300,
+        "gpud": 180,
+        "rare": 900,
+        "nodes/main": 120,
+        "nodes/east": 120,
+    }
+    quiet = Quiet(stores.ledger, found)
+    quiet.look(NOW)
+    for name in ("gpud", "nodes/main"):
+        alive.say(stores.database, name, NOW + 6 * MINUTE)
+    silent, _ = quiet.look(NOW + 7 * MINUTE)
+    assert [one.monitor.name for one in silent] == ["nodes/east"], "each cluster by its own"
+    silent, _ = quiet.look(NOW + 13 * MINUTE)
+    assert {one.monitor.name for one in silent} == {"beats", "gpud", "nodes/main", "nodes/east"}
 
 
 def test_each_cluster_has_a_heartbeat_of_its_own(stores: Stores) -> None:
@@ -118,7 +158,7 @@ def test_the_silence_is_of_the_monitor_class_and_opens_no_fault(stores: Stores) 
 
 
 def test_its_own_words_are_no_sign_of_life(stores: Stores) -> None:
-    quiet = Quiet(stores.ledger, {"prometheus": MINUTE})
+    quiet = Quiet(stores.ledger, {Monitor("prometheus"): MINUTE})
     quiet.look(NOW)
     (silence,), _ = quiet.look(NOW + 5 * MINUTE)
     quiet.note(silence, NOW + 5 * MINUTE)

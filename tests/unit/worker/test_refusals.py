@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import httpx
@@ -13,6 +15,7 @@ from medevac.fleet.node import Node
 from simulation import senders
 from simulation.world import World
 from tests.unit.worker.conftest import SENDER, StubEngine, bearer
+from worker.gateway import bodies
 from worker.gateway.services import Services
 from worker.stores import Stores
 
@@ -22,6 +25,10 @@ OPERATOR, VIEWER = bearer("otto-token"), bearer("vera-token")
 
 def counted(source: str, reason: str) -> float:
     return REGISTRY.get_sample_value("medevac_refusals_total", {"source": source, "reason": reason}) or 0.0
+
+
+def taken(source: str, outcome: str) -> float:
+    return REGISTRY.get_sample_value("medevac_events_total", {"source": source, "outcome": outcome}) or 0.0
 
 
 async def letters(client: httpx.AsyncClient) -> list[dict[str, object]]:
@@ -72,6 +79,87 @@ async def test_each_reason_is_counted_and_kept(
     [letter] = await letters(client)
     assert letter["why"] == why
     assert letter["reason"] == answer.json()["error"]
+    assert letter["size"] == len(body), "as it came"
+    assert letter["whole"] is (why == "unreadable")
+
+
+async def test_of_what_is_too_large_the_beginning_is_kept_and_it_is_not_taken_for_submitted(
+    client: httpx.AsyncClient, engine: StubEngine, stores: Stores
+) -> None:
+    body = b'{"password": "hunter2-hunter2", "version": "4", "alerts": [' + b"1," * 100_000
+
+    async def unannounced() -> AsyncIterator[bytes]:
+        for start in range(0, len(body), 50_000):
+            yield body[start : start + 50_000]
+
+    for content in (body, unannounced()):
+        answer = await client.post("/v1/events/alertmanager", content=content, headers=SENDER)
+        assert answer.status_code == 413
+        letter = (await letters(client))[0]
+        assert (letter["why"], letter["whole"]) == ("too_large", False)
+        assert int(str(letter["size"])) > 100_000
+        opened = await client.get(f"/v1/dead-letters/{letter['id']}", headers=VIEWER)
+        assert '"version": "4"' in opened.json()["body"]
+        assert "hunter2" not in opened.text
+        again = await client.post(f"/v1/dead-letters/{letter['id']}/retry", headers=OPERATOR)
+        assert again.status_code == 413
+        assert "its sender must repeat it" in again.json()["error"]
+    assert all(letter["taken_at"] is None for letter in await letters(client))
+
+
+async def test_a_letter_with_nothing_in_it_is_not_taken_for_submitted(
+    client: httpx.AsyncClient, stores: Stores
+) -> None:
+    id = stores.dead_letters.put("kmsg", "prometheus", "too_large", "larger than 9 bytes", {}, b"", NOW)
+    again = await client.post(f"/v1/dead-letters/{id}/retry", headers=OPERATOR)
+    assert again.status_code == 400
+    assert f"letter {id} has nothing in it" in again.json()["error"]
+    assert [letter["id"] for letter in await letters(client)] == [id]
+
+
+async def test_a_source_that_is_none_and_a_body_that_never_ends_are_counted_and_kept(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = counted("unknown", "unknown_source"), counted("alertmanager", "slow")
+    answer = await client.post("/v1/events/alertmanagre", content=b'{"version": "4"}', headers=SENDER)
+    assert answer.status_code == 404
+    assert "no source is called alertmanagre" in answer.json()["error"]
+
+    async def never() -> AsyncIterator[bytes]:
+        yield b"beginning"
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(bodies, "BODY_S", 0.1)
+    answer = await client.post("/v1/events/alertmanager", content=never(), headers=SENDER)
+    assert answer.status_code == 408
+    assert (counted("unknown", "unknown_source"), counted("alertmanager", "slow")) == (before[0] + 1, before[1] + 1)
+    kept = {letter["why"]: letter for letter in await letters(client)}
+    assert (kept["unknown_source"]["source"], kept["unknown_source"]["whole"]) == ("alertmanagre", True)
+    assert (kept["slow"]["size"], kept["slow"]["whole"]) == (9, False)
+
+
+async def test_strangers_who_ask_for_no_source_are_told_to_sign_in(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/v1/events/alertmanagre", content=b"{}", headers=bearer("wrong"))
+    assert answer.status_code == 401
+    assert await letters(client) == []
+
+
+async def test_each_part_that_cannot_be_read_is_counted(client: httpx.AsyncClient, node: Node) -> None:
+    body = json.loads(senders.alertmanager_xid(node, 79, NOW).body)
+    body["alerts"] += [{"labels": "none"}, {"labels": 7}]
+    before = counted("alertmanager", "part"), taken("alertmanager", "refused")
+    assert (await client.post("/v1/events/alertmanager", json=body, headers=SENDER)).status_code == 202
+    assert (counted("alertmanager", "part"), taken("alertmanager", "refused")) == (before[0] + 2, before[1] + 2)
+
+
+async def test_a_delivery_that_held_nothing_is_counted(client: httpx.AsyncClient) -> None:
+    def empty() -> float:
+        return REGISTRY.get_sample_value("medevac_empty_deliveries_total", {"source": "kmsg"}) or 0.0
+
+    before = empty()
+    answer = await client.post("/v1/events/kmsg", content=b"hello world", headers=SENDER)
+    assert (answer.status_code, answer.json()["parts"]) == (202, [])
+    assert empty() == before + 1
 
 
 async def test_strangers_fill_nothing(client: httpx.AsyncClient) -> None:
