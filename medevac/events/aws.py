@@ -40,7 +40,7 @@ def parse(payload: Payload) -> Parsed:
                 if inner.error is not None:
                     raise inner.error
                 if inner.document is not None:
-                    _read(reading, inner.document)
+                    _read(reading, inner.document, carried=inner.document is not part)
     if len(reading.refused) == 1 and not reading.events and reading.refused[0].where == "body":
         raise ParseError(reading.refused[0].reason)
     return reading.parsed()
@@ -71,7 +71,8 @@ def recognises(payload: Payload) -> bool:
     )
 
 
-def _read(reading: Reading, document: JsonValue) -> None:
+def _read(reading: Reading, document: JsonValue, carried: bool) -> None:
+    """`carried`: it came in an envelope of AWS, whose topics and queues carry other people's messages, too."""
     if isinstance(document, list):
         for i, item in enumerate(document, 1):
             with reading.part(f"event {i}"):
@@ -97,6 +98,11 @@ def _read(reading: Reading, document: JsonValue) -> None:
         reading.add(
             Kind.PLANNED, "rebalance", part=fields.value, key=("imds", "rebalance", notice), starts_at=instant(notice),
             summary="Spot capacity is at an elevated risk of interruption",
+        )  # fmt: skip
+    elif carried:
+        reading.add(
+            Kind.INFO, "aws/message", part=fields.value, key=("message", str(sorted(fields.value))), actionable=False,
+            summary="a message that isn't AWS's", detail={"fields": sorted(fields.value)},
         )  # fmt: skip
     else:
         raise ParseError("neither an event, a notification, an alarm nor an answer of AWS")

@@ -103,11 +103,15 @@ def test_events_of_unknown_types_only_inform() -> None:
     assert (new["kind"], new["subject"], new["actionable"]) == ("info", INSTANCE, False)
 
 
-def test_what_is_no_form_of_aws_is_refused_and_hides_nothing_beside_it() -> None:
+def test_what_is_no_form_of_aws_is_refused_and_others_messages_on_its_way_only_inform() -> None:
     with pytest.raises(ParseError, match="neither an event"):
         parsed("aws", {"hello": "world"})
-    both = parsed("aws", {"Messages": [sqs({"hello": "world"})["Messages"][0], sqs(SPOT)["Messages"][0]]})
-    assert ([e.fault for e in both.events], len(both.refused)) == (["spot-interruption"], 1)
+    assert only("aws", sns({"hello": "world"}))["fault"] == "aws/message"
+    both = parsed("aws", sqs({"hello": "world"}, SPOT))
+    assert [(e.kind, e.fault, e.actionable) for e in both.events] == [
+        ("info", "aws/message", False),
+        ("planned", "spot-interruption", True),
+    ]
     assert forms("aws", {"Records": [{"eventSource": "aws:s3", "s3": {}}]}) == []
 
 
