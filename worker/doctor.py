@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -13,16 +14,16 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
 
 from activities.evidence_store import EvidenceStore
-from activities.failures import redact
 from activities.ports import Cluster, HasRights, Unreadable
 from activities.registry import Registry
 from activities.signatures import Queue
 from activities.ticketing import name_of
-from medevac.model import Model
 from medevac.policy.plan import Mode
 from medevac.policy.pools import Coexist, Pool
 from worker.beside import Beside, beside
 from worker.connection import connect
+from worker.findings import Bad as _Bad
+from worker.findings import Finding, finding
 from worker.gateway.people import APPROVERS, People
 from worker.gateway.senders import Senders
 from worker.installation import check_policy, find_config
@@ -31,6 +32,7 @@ from worker.quiet import expectations, listening
 from worker.settings import Settings
 from worker.stores import open_stores
 from worker.vote_keys import public_keys
+from worker.ways_in import ways_in
 
 CALL = timedelta(seconds=5)
 LATELY = timedelta(seconds=80)
@@ -38,19 +40,6 @@ MOST_LACKS = 8
 """Of one part, in its line."""
 PROBE, ABSENT = "doctor/probe.txt", "doctor/absent.txt"
 SEE_PARTS = "correct the part's options, its credentials or its network"
-
-
-class Finding(Model):
-    what: str
-    ok: bool
-    text: str
-    fix: str = ""
-
-
-class _Bad(Exception):
-    def __init__(self, text: str, fix: str) -> None:
-        super().__init__(text)
-        self.fix = fix
 
 
 async def examine(settings: Settings) -> list[Finding]:
@@ -68,15 +57,25 @@ async def examine(settings: Settings) -> list[Finding]:
     ]
     findings = []
     for what, check, fix in checks:
-        try:
-            async with asyncio.timeout(30):
-                findings.append(Finding(what=what, ok=True, text=await check(settings)))
-        except TimeoutError:
-            findings.append(Finding(what=what, ok=False, text="no answer within 30 s", fix=fix))
-        except Exception as error:
-            text = redact((str(error) or type(error).__name__).splitlines()[0], 2_000)
-            findings.append(Finding(what=what, ok=False, text=text, fix=getattr(error, "fix", fix)))
+        findings.append(await finding(what, check(settings), fix, 30.0))
+        if what == "monitors":
+            findings += await _ways_in(settings)
     return findings
+
+
+async def _ways_in(settings: Settings) -> list[Finding]:
+    """None where the configuration can't be read, which is said elsewhere."""
+    try:
+        config = find_config(settings)
+        if not (config.queues or config.pollers or config.watchers):
+            return []
+    except Exception:
+        return []
+    clusters: dict[str, Cluster] = {}
+    with suppress(Exception):  # said by the finding about parts
+        registry = await asyncio.to_thread(build_registry, config, settings.data_dir)
+        clusters = {cluster.name: cluster for cluster in registry.clusters()}
+    return await ways_in(config, clusters, open_stores(settings.database).leaders)
 
 
 async def _configuration(settings: Settings) -> str:

@@ -28,6 +28,12 @@ class Leaders:
             rest = {key: statement.excluded[key] for key in ("holder", "until")}
             return took(connection, statement.on_conflict_do_update(index_elements=["name"], set_=rest, where=free))
 
+    def holder(self, name: str, now: datetime) -> str | None:
+        """Who leads; None where nobody does. Raises `Unreadable`."""
+        query = sa.select(leaders.c.holder).where(leaders.c.name == name, leaders.c.until > now)
+        with self._db.reading() as connection:
+            return connection.execute(query).scalar_one_or_none()
+
     def resign(self, name: str, holder: str) -> None:
         with self._db.transaction() as connection:
             connection.execute(sa.delete(leaders).where(leaders.c.name == name, leaders.c.holder == holder))

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import cast
 
 from medevac.events.parsing import Parsed, ParseError, Parser, Payload
-from medevac.events.transport import placed
+from medevac.events.transport import placed, with_exit_code
 
 GROUP = "medevac.events"
 
@@ -84,7 +84,7 @@ def read(source: str | None, payload: Payload) -> Parsed:
     """The one way in. A third party's parser that breaks its contract is contained here."""
     chosen = parser(source) if source else detect(payload)
     try:
-        return placed(chosen.parse(payload), payload.headers)
+        return placed(chosen.parse(with_exit_code(payload)), payload.headers)
     except ParseError:
         raise
     except Exception as e:

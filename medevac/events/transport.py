@@ -1,4 +1,5 @@
-"""What the transport knows and the payload doesn't: on which machine, in which cluster and boot it was read.
+"""What the transport knows and the payload doesn't: on which machine, in which cluster and boot it was read, and how
+the command ended whose output it is (`X-Medevac-Exit-Code`).
 
 Many outputs name no host (`dcgmi health`, a metadata service, a raw kernel log line). Whoever ships them from the
 machine itself says so in headers: `X-Medevac-Node`, `X-Medevac-Cluster`, `X-Medevac-Boot-Id`. They fill what a
@@ -7,19 +8,33 @@ statement leaves open and override nothing: a statement that names its machine k
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from medevac.events.event import HealthEvent, Kind
-from medevac.events.parsing import Parsed
-from medevac.events.reading import clean, is_node_name, join_key
+from medevac.events.parsing import Parsed, ParseError, Payload
+from medevac.events.reading import clean, is_node_name, join_key, quote
 
 NODE_HEADER, CLUSTER_HEADER, BOOT_HEADER = "x-medevac-node", "x-medevac-cluster", "x-medevac-boot-id"
+EXIT_HEADER = "x-medevac-exit-code"
+_NUMBER = re.compile(r"-?[0-9]{1,5}")
 _NO_MACHINE = frozenset({Kind.HANDSHAKE, Kind.TEST})
 
 
 def header(headers: Mapping[str, str], name: str) -> str | None:
     value = headers.get(name, "").strip()
     return clean(value) if is_node_name(value) else None
+
+
+def with_exit_code(payload: Payload) -> Payload:
+    """The header says it where nobody else did. Raises `ParseError` for one that is no number."""
+    said = payload.headers.get(EXIT_HEADER, "").strip()
+    if payload.exit_code is not None or not said:
+        return payload
+    if not _NUMBER.fullmatch(said):
+        raise ParseError(f"header X-Medevac-Exit-Code is {quote(said[:40])}, expected a command's exit status")
+    return replace(payload, exit_code=int(said))
 
 
 def placed(parsed: Parsed, headers: Mapping[str, str]) -> Parsed:

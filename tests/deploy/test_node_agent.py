@@ -118,6 +118,19 @@ def rig(gateway: str, engine: StubEngine, node: Node, tmp_path: Path) -> Rig:  #
 
 
 @contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
 def answering(status: int, **headers: str) -> Iterator[str]:
     """A server that gives every POST this answer, and everything else 200. Yields its address."""
 
@@ -138,16 +151,8 @@ def answering(status: int, **headers: str) -> Iterator[str]:
             pass
 
     got: list[str | None] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
-    here = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(Service) as here:
         yield here
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
     assert not got, "a redirect was followed"
 
 
@@ -277,6 +282,29 @@ def test_dcgm_that_does_not_answer_is_the_monitors_fault_until_it_does(rig: Rig,
     rig.report(HEALTHY)
     assert rig.once() == 0
     assert (fault.dedupe_key, Kind.RECOVERED) in {(e.dedupe_key, e.kind) for e in rig.said}
+
+
+def test_the_exit_code_goes_beside_the_report(rig: Rig, module: ModuleType) -> None:
+    given: list[str | None] = []
+
+    class Taking(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            given.append(self.headers["X-Medevac-Exit-Code"])
+            self.send_response(202)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    rig.env["DCGM_FILE"] = str(rig.folder / "health")
+    with serving(Taking) as url:
+        for exit_code, posts in ((0, ["0", None]), (226, ["226"]), (226, [])):
+            rig.report(HEALTHY, exit_code)
+            given.clear()
+            assert rig.once(MEDEVAC_URL=url) == 0
+            assert given == posts, "the report, then that DCGM answers; said anew when either changes"
 
 
 def test_what_still_holds_is_said_again_and_what_changed_at_once(module: ModuleType, tmp_path: Path) -> None:

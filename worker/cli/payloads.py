@@ -57,6 +57,7 @@ def explain(
     files: Files,
     source: Source = None,
     headers: Headers = None,
+    exit_code: ExitCode = None,
     policy: Annotated[Path | None, typer.Option(help="Policy file to judge by. Without: the active one.")] = None,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default MEDEVAC_CONFIG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each event.")] = False,
@@ -71,7 +72,7 @@ def explain(
     refused = False
     for file in files:
         try:
-            parsed = read(source, read_payload(file, headers))
+            parsed = read(source, read_payload(file, headers, exit_code))
         except ParseError as error:
             raise Failed(f"{file}: {plain(error)}", 2) from error
         for refusal in parsed.refused:
@@ -91,6 +92,7 @@ def send(
     files: Files,
     source: Source = None,
     headers: Headers = None,
+    exit_code: ExitCode = None,
     url: Annotated[str | None, typer.Option(help="Of the gateway; default MEDEVAC_URL, then the running `up`.")] = None,
     token: Annotated[
         str | None, typer.Option(help="Sender's token; better by MEDEVAC_SENDER_TOKEN, which no process list shows.")
@@ -100,9 +102,13 @@ def send(
     """Delivers payloads to the gateway, as their sender would."""
     from medevac.events.parsing import ParseError
     from medevac.events.registry import detect
+    from medevac.events.transport import EXIT_HEADER
     from worker.cli.api import sender_api
 
     api = sender_api(url, token)
+    passed = read_headers(headers) if headers else {}
+    if exit_code is not None:
+        passed[EXIT_HEADER] = str(exit_code)
     bad = False
     for file in files:
         payload = read_payload(file, headers)
@@ -110,7 +116,7 @@ def send(
             where = source or detect(payload).SOURCE
         except ParseError as error:
             raise Failed(f"{file}: {plain(error)}; or say --source", 2) from error
-        answer = api.deliver(where, payload.body, read_headers(headers) if headers else {})
+        answer = api.deliver(where, payload.body, passed)
         if as_json:
             print_json(answer)
             continue

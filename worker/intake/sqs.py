@@ -182,7 +182,7 @@ def speaker_of(queue: Queue) -> Speaker:
     return Speaker(queue.name, (queue.source,), queue.clusters, queue.cluster_names)
 
 
-def make_client(queue: Queue) -> Any:
+def make_client(queue: Queue, connect_s: int = 5, read_s: int = WAIT_S + 10, attempts: int = 3) -> Any:
     """Raises `ConfigurationError`."""
     try:
         import boto3  # type: ignore[import-untyped]
@@ -194,9 +194,9 @@ def make_client(queue: Queue) -> Any:
         region_name=queue.region or None,
         endpoint_url=queue.endpoint,
         config=Config(
-            connect_timeout=5,
-            read_timeout=WAIT_S + 10,
-            retries={"mode": "standard", "max_attempts": 3},
+            connect_timeout=connect_s,
+            read_timeout=read_s,
+            retries={"mode": "standard", "max_attempts": attempts},
             max_pool_connections=RECEIVERS + BATCH,
         ),
     )

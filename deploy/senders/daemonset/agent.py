@@ -66,12 +66,14 @@ class Gateway:
         context = ssl.create_default_context(cafile=env.get("MEDEVAC_CA_FILE") or None)
         self.opener = urllib.request.build_opener(NoRedirect, urllib.request.HTTPSHandler(context=context))
 
-    def post(self, source: str, body: str) -> bool:
+    def post(self, source: str, body: str, exit_code: str = "") -> bool:
         """True when it is held, or can never be; False when it must be sent again."""
         try:
             token = Path(self.token_file).read_text(encoding="utf-8").strip()
             kind = "application/json" if body[:1] in "{[" else "text/plain; charset=utf-8"
             headers = {**self.headers, "Authorization": f"Bearer {token}", "Content-Type": kind}
+            if exit_code:
+                headers["X-Medevac-Exit-Code"] = exit_code
             request = urllib.request.Request(  # noqa: S310
                 f"{self.url}/v1/events/{source}", body.encode(), headers
             )
@@ -167,18 +169,19 @@ def ship_kernel(where: str, state: State, gateway: Gateway) -> bool:
     return True
 
 
-# A statement that holds: (source, body, body that takes it back or None, whether to repeat it).
-Held = tuple[str, str, "str | None", bool]
+# A statement that holds: (source, body, body that takes it back or None, whether to repeat it, and of a command's
+# output its exit code).
+Held = tuple[Any, ...]
 
 
 def say(state: State, gateway: Gateway, now: dict[str, Held], kind: str, at: float) -> bool:
     """Says what is new or changed, takes back what no longer holds. Only for statements of this `kind`."""
-    for name, (source, body, off, repeat) in now.items():
-        digest = hashlib.sha256(body.encode()).hexdigest()
+    for name, (source, body, off, repeat, *exit_code) in now.items():
+        digest = hashlib.sha256("".join((body, *exit_code)).encode()).hexdigest()
         before = state.said.get(name)
         due = repeat and before is not None and at - before["at"] >= AGAIN_S
         if before is None or before["digest"] != digest or due:
-            if not gateway.post(source, body):
+            if not gateway.post(source, body, *exit_code):
                 return False
             state.said[name] = {"digest": digest, "at": at, "source": source, "off": off}
             state.save()
@@ -194,7 +197,7 @@ def say(state: State, gateway: Gateway, now: dict[str, Held], kind: str, at: flo
 def dcgm(path: str, node: str, at: float) -> dict[str, Held]:
     """The report as it stands; where there is none, that is the monitor's own fault and never the node's."""
     body, why = "", f"dcgmi health has not been run for {DCGM_STALE_S:.0f} s"
-    overall = None
+    overall, exit_code = None, ""
     try:
         exit_code, _, body = Path(path).read_text(encoding="utf-8").partition("\n")
         if at - Path(path).stat().st_mtime < DCGM_STALE_S:
@@ -209,7 +212,7 @@ def dcgm(path: str, node: str, at: float) -> dict[str, Held]:
         return {"dcgm/silent": ("generic", json.dumps({**about, "kind": "fault", "summary": why}), None, True)}
     answers = json.dumps({**about, "kind": "recovered", "summary": "dcgmi health reports"})
     return {
-        "dcgm/health": ("dcgm", body, None, overall != "Healthy"),
+        "dcgm/health": ("dcgm", body, None, overall != "Healthy", exit_code if exit_code.isdigit() else ""),
         "dcgm/answers": ("generic", answers, None, False),
     }
 

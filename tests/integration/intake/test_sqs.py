@@ -17,6 +17,7 @@ from activities.storage.intake import IntakeStore
 from medevac.fleet.node import Node
 from simulation.world import World
 from tests.unit.worker.conftest import StubEngine, engine, node, registry, stores, world
+from worker import ways_in
 from worker.config import Queue
 from worker.intake.delivery import Deliveries
 from worker.intake.fold import Fold
@@ -343,3 +344,21 @@ async def test_fifo_one_that_never_passes_does_not_hold_its_group_for_ever(
     assert tries <= rig.queue.tries + 1
     assert [letter.why for letter in stores.dead_letters.listed()] == ["tries"]
     assert [event.id for _, _, event in engine.reported] == ["1"]
+
+
+async def test_the_doctor_reaches_the_queue_and_takes_nothing_from_it(rig: Rig) -> None:
+    rig.send(json.dumps({"hello": "world"}))
+    assert "answers" in await ways_in._queue(rig.queue)
+    assert rig.counts() == (1, 0)
+    gone = rig.queue.model_copy(update={"url": f"{rig.queue.url}-gone"})
+    with pytest.raises(Exception, match="NonExistentQueue"):
+        await ways_in._queue(gone)
+
+
+async def test_what_is_no_form_of_aws_lies_with_the_dead_letters_once_it_is_deleted(rig: Rig, stores: Stores) -> None:
+    rig.send(json.dumps({"hello": "world"}))
+    await rig.consumer.once()
+    assert rig.counts() == (0, 0)
+    [letter] = stores.dead_letters.listed()
+    assert (letter.why, letter.whole) == ("unreadable", True)
+    assert "neither an event" in letter.reason

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from medevac.events.parsing import Payload
+from medevac.events.parsing import ParseError, Payload
 from medevac.events.registry import read
 from tests.unit.events.payloads import an_alert, webhook
 
@@ -60,3 +60,20 @@ def test_the_clear_of_a_health_report_carries_the_key_of_what_it_clears() -> Non
     fault, clear = one("dcgm", bad, here()), one("dcgm", HEALTHY, here())
     assert clear.dedupe_key == fault.series
     assert fault.subject == clear.subject == "gpu-7"
+
+
+def test_the_exit_status_beside_the_body_says_what_the_body_does_not() -> None:
+    headers = here() | {"x-medevac-exit-code": " 15 "}
+    event = one("nvidia_smi", "", headers)
+    assert (event.subject, event.fault, event.kind) == ("gpu-7", "gpu-lost", "fault")
+    (told,) = read("nvidia_smi", Payload(b"", headers, 8)).events
+    assert told.fault == "power/external", "who knows it otherwise isn't overruled"
+    with pytest.raises(ParseError):
+        read("nvidia_smi", Payload(b"", here()))
+
+
+@pytest.mark.parametrize("said", ["SIGKILL", "1 5", "1" * 400, "٣", "1.5"])
+def test_an_exit_status_that_is_none_is_refused_in_words(said: str) -> None:
+    with pytest.raises(ParseError, match="header X-Medevac-Exit-Code is") as refused:
+        read("nvidia_smi", Payload(b"", {"x-medevac-exit-code": said}))
+    assert len(str(refused.value)) < 200
