@@ -1,10 +1,10 @@
 """Monitors that have gone quiet: each is one event of the monitor class, and is told once until it is heard again.
 
 A sender, queue or watcher is expected to speak where the configuration says so (`expected_every_s`), a poller's targets
-are expected to answer, and so is every heartbeat that has
-come at a steady rate (Prometheus' always-firing `Watchdog`, say), by sender and cluster. One that is silent for more
-than two of its intervals is blind; that says nothing about any node, so the event names none, carries our marker and
-goes nowhere but to the ledger, the metrics and a page.
+are expected to answer, every heartbeat that has come at a steady rate (Prometheus' always-firing `Watchdog`, say) is
+expected to come again, by sender and cluster. One that is silent for more than two of its intervals is blind; that says
+nothing about any node, so the event names none, carries our marker and goes nowhere but to the ledger, the metrics and
+a page.
 """
 
 from __future__ import annotations
