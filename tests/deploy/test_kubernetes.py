@@ -131,14 +131,15 @@ def kubeconfig(folder: Path) -> Path:
     return path
 
 
-def test_the_configuration_can_be_read_and_only_observes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_configuration_can_be_read_and_only_observes(tmp_path: Path) -> None:
     (config,) = things("config.yaml")
     (tmp_path / "medevac.yaml").write_text(config["data"]["medevac.yaml"])
     read: Config = load_config(tmp_path / "medevac.yaml")
     assert {cluster.options["rights"] for cluster in read.clusters} == {"observe"}
     assert {cluster.name for cluster in read.clusters} == {"main"}, "as the shipped policy calls it"
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path)))  # Instead of a pod's account.
-    built = build_registry(read, tmp_path)
+    (cluster,) = read.clusters
+    outside = cluster.model_copy(update={"options": cluster.options | {"kubeconfig": str(kubeconfig(tmp_path))}})
+    built = build_registry(read.model_copy(update={"clusters": (outside,)}), tmp_path)
     assert [part.name for part in (*built.clusters(), *built.providers())] == ["main", "aws"]
 
 
