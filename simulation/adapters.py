@@ -71,6 +71,11 @@ class SimulatedCluster:
         with self._world.read() as m:
             return workloads.workloads_on(m, self.name, node)
 
+    def all_workloads(self) -> dict[str, list[Workload]]:
+        readable(self._world, Read.PODS, self.name, "")
+        with self._world.read() as m:
+            return workloads.workloads_by_node(m, self.name)
+
     def pods(self, node: str) -> list[Pod]:
         readable(self._world, Read.PODS, self.name, node)
         with self._world.read() as m:

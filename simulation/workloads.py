@@ -43,6 +43,19 @@ def workloads_on(m: Moment, cluster: str, node: str) -> list[Workload]:
     return [_workload(m, row) for row in rows]
 
 
+def workloads_by_node(m: Moment, cluster: str) -> dict[str, list[Workload]]:
+    rows = m.all(
+        "SELECT DISTINCT x.node AS on_node, j.* FROM pods p JOIN machines x ON x.id = p.machine"
+        " JOIN jobs j ON j.cluster = p.cluster AND j.name = p.workload"
+        " WHERE x.cluster = ? AND x.state != 'gone' AND p.tier = 'workload' ORDER BY x.node, j.name",
+        cluster,
+    )  # fmt: skip
+    found: dict[str, list[Workload]] = {}
+    for row in rows:
+        found.setdefault(row["on_node"], []).append(_workload(m, row))
+    return found
+
+
 def _workload(m: Moment, row: sqlite3.Row) -> Workload:
     saved_at = row["noticed_at"] + m.durations.checkpoint_write if row["noticed_at"] is not None else math.inf
     ready = bool(row["cooperative"]) and m.now >= saved_at

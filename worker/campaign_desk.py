@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 from activities.means import means
-from activities.ports import HasOthers
+from activities.ports import Cluster, HasOthers, ListsWork
 from activities.registry import Registry
 from medevac.approvals.approval import ApprovalRequest, Waiter
 from medevac.campaigns.listing import CampaignPlan, list_nodes
@@ -20,6 +22,10 @@ from worker.stores import Stores
 from workflows.messages import campaign_workflow_id
 
 MOST = 50_000
+MANY = 20
+"""Nodes of one cluster from which the work on all of its nodes is read together."""
+AT_ONCE = 8
+"""Nodes whose work is read at a time, where it is read node by node."""
 NAMED = 20
 """Nodes and jobs that the question names; the list itself is in the campaign."""
 
@@ -29,10 +35,11 @@ def plan(spec: Spec, registry: Registry, stores: Stores, now: datetime) -> Campa
     version = stores.policies.active()
     policy = version.policy
     nodes: list[Node] = []
-    workloads: dict[str, list[Workload]] = {}
+    workloads: dict[str, Sequence[Workload]] = {}
     can_check: set[str] = set()
     around: dict[str, Surroundings] = {}
     for cluster in registry.clusters():
+        chosen: list[str] = []
         for found in cluster.nodes():
             node = policy.place(found)
             key = node_key(node.cluster, node.name)
@@ -41,10 +48,11 @@ def plan(spec: Spec, registry: Registry, stores: Stores, now: datetime) -> Campa
                 covers = registry.checks(cluster.name).covers(node)
                 if Covers.SERVICE in covers or (spec.act is Act.CHECK and covers):
                     can_check.add(key)
-                workloads[key] = cluster.workloads(node.name)
+                chosen.append(node.name)
                 if isinstance(cluster, HasOthers):
                     around[key] = Surroundings(remediators=tuple(cluster.remediators(node)))
             nodes.append(node)
+        workloads |= {node_key(cluster.name, name): works for name, works in _work(cluster, chosen).items()}
     open_now = stores.ledger.incidents(open_only=True, limit=MOST)
     return list_nodes(
         spec,
@@ -57,6 +65,15 @@ def plan(spec: Spec, registry: Registry, stores: Stores, now: datetime) -> Campa
         around=around,
         now=now,
     )
+
+
+def _work(cluster: Cluster, names: Sequence[str]) -> Mapping[str, Sequence[Workload]]:
+    """Raises `Unreadable`."""
+    if len(names) >= MANY and isinstance(cluster, ListsWork):
+        every = cluster.all_workloads()
+        return {name: every.get(name, ()) for name in names}
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        return dict(zip(names, threads.map(cluster.workloads, names), strict=True))
 
 
 def _capable(registry: Registry, node: Node) -> Node:

@@ -80,6 +80,9 @@ class KubernetesCluster:
     def workloads(self, node: str) -> list[Workload]:
         return workloads.on_node(self._client, self._owners, node, self.options)
 
+    def all_workloads(self) -> dict[str, list[Workload]]:
+        return workloads.on_all(self._client, self._owners, self.options)
+
     def pods(self, node: str) -> list[Pod]:
         found = pods.on_node(self._client, node)
         guards = self._guards() if found else {}

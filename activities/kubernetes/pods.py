@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from activities.kubernetes.client import Client, Object, url
@@ -14,14 +14,20 @@ from activities.ports import Pod
 MIRROR = "kubernetes.io/config.mirror"
 """A static pod's shadow: only the node's own files end it."""
 FINISHED = ("Succeeded", "Failed")
+UNFINISHED = ",".join(f"status.phase!={phase}" for phase in FINISHED)
+PODS = "/api/v1/pods"
 PLUGINS = "/var/lib/kubelet/plugins"
 """What serves volumes keeps its socket below it."""
 
 
 def on_node(client: Client, node: str) -> list[Object]:
     """All that still run or wait on it. The API server does the choosing; finished ones hold nothing."""
-    chosen = f"spec.nodeName={node}," + ",".join(f"status.phase!={phase}" for phase in FINISHED)
-    return list(client.list("/api/v1/pods", {"fieldSelector": chosen}))
+    return list(client.list(PODS, {"fieldSelector": f"spec.nodeName={node},{UNFINISHED}"}))
+
+
+def everywhere(client: Client) -> Iterator[Object]:
+    """The same of all nodes, and pods that wait for one; page by page, for they may be very many."""
+    return client.list(PODS, {"fieldSelector": UNFINISHED})
 
 
 def budgets(client: Client) -> dict[str, list[Object]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
 from activities.kubernetes import pods
 from activities.kubernetes.client import Client, Object
 from activities.kubernetes.names import CHECKPOINTED_AT, OWNER, READY_TO_EVICT
-from activities.kubernetes.nodes import labels, metadata, notes
+from activities.kubernetes.nodes import controller, labels, metadata, notes
 from activities.kubernetes.options import Options
 from activities.kubernetes.owners import GROUP_INDEX, POD_GROUP, Owners, Root
 from activities.kubernetes.probing import past
@@ -24,8 +26,13 @@ MEMBERS = (
     ("batch.kubernetes.io/controller-uid",),
 )
 """Labels that all pods of one gang carry, the widest first. A group of a LeaderWorkerSet is a gang of its own."""
+_MEMBER_LABELS = frozenset(name for names in MEMBERS for name in names)
+AT_ONCE = 8
+"""Owners that are read at a time."""
 LONGEST = 40
 """Characters of a time."""
+LONGEST_NOTE = 300
+"""Characters of an annotation that is kept of each of very many pods."""
 ALONE = frozenset(("Deployment", "ReplicaSet", "StatefulSet", "Pod", "RayService"))
 """Their pods don't wait for each other."""
 
@@ -37,15 +44,74 @@ def on_node(client: Client, owners: Owners, node: str, options: Options) -> list
         if pods.read(pod, "", {}, options).tier == "workload":
             root = owners.root(pod)
             here.setdefault(root.title, (root, []))[1].append(pod)
-    return [_read(client, *here[title], options) for title in sorted(here)]
+
+    def gang(namespace: str, selector: Mapping[str, str]) -> list[Object]:
+        path, chosen = f"/api/v1/namespaces/{namespace}/pods", {"labelSelector": _written(selector)}
+        return [pod for pod in client.list(path, chosen) if _runs(pod)]
+
+    return [_read(*here[title], options, gang) for title in sorted(here)]
 
 
-def _read(client: Client, root: Root, here: list[Object], options: Options) -> Workload:
-    selector = _gang(root, here[0])
-    members = here
-    if selector:
-        path = f"/api/v1/namespaces/{root.namespace}/pods"
-        members = [pod for pod in client.list(path, {"labelSelector": selector}) if _runs(pod)]
+def on_all(client: Client, owners: Owners, options: Options) -> dict[str, list[Workload]]:
+    """The same of every node that has any, from one list of all pods. Raises `Unreadable`."""
+    working: list[Object] = []
+    tagged: dict[tuple[str, str, str], list[Object]] = {}
+    for whole in pods.everywhere(client):
+        pod = _slim(whole)
+        if pod["spec"]["nodeName"] and pods.read(whole, "", {}, options).tier == "workload":
+            working.append(pod)
+        for name in labels(pod).keys() & _MEMBER_LABELS:
+            tagged.setdefault((metadata(pod)["namespace"], name, labels(pod)[name]), []).append(pod)
+    # Pods of one controller and group have one root: each is looked up once, several at a time.
+    kin = [_kin(pod) for pod in working]
+    first = dict(zip(reversed(kin), reversed(working), strict=True))
+    with ThreadPoolExecutor(min(AT_ONCE, options.connections)) as threads:
+        roots = dict(zip(first, threads.map(owners.root, first.values()), strict=True))
+
+    def gang(namespace: str, selector: Mapping[str, str]) -> list[Object]:
+        sets = [tagged.get((namespace, name, value), []) for name, value in selector.items()]
+        fewest = min(sets, key=len)
+        return [pod for pod in fewest if selector.items() <= labels(pod).items()]
+
+    here: dict[str, dict[str, tuple[Root, list[Object]]]] = {}
+    for pod, of in zip(working, kin, strict=True):
+        root = roots[of]
+        here.setdefault(pod["spec"]["nodeName"], {}).setdefault(root.title, (root, []))[1].append(pod)
+    return {
+        node: [_read(*works[title], options, gang) for title in sorted(works)] for node, works in sorted(here.items())
+    }
+
+
+def _slim(pod: Object) -> Object:
+    """What is read of it here: whole, those of a large fleet would fill the memory."""
+    meta, spec = metadata(pod), pod.get("spec") or {}
+    kept: Object = {
+        name: meta[name] for name in ("namespace", "name", "uid", "labels", "ownerReferences") if name in meta
+    }
+    kept["annotations"] = {name: text for name, text in notes(pod).items() if len(text) <= LONGEST_NOTE}
+    limits = [(one.get("resources") or {}).get("limits") or {} for one in spec.get("containers") or ()]
+    return {
+        "metadata": kept,
+        "spec": {"nodeName": spec.get("nodeName"), "containers": [{"resources": {"limits": one}} for one in limits]},
+        "status": {"startTime": (pod.get("status") or {}).get("startTime")},
+    }
+
+
+def _kin(pod: Object) -> tuple[str, ...]:
+    owner, tags = controller(pod), labels(pod)
+    if owner is None:
+        group = tags.get(POD_GROUP)
+        return (metadata(pod)["namespace"], "group", group) if group else ("pod", metadata(pod)["uid"])
+    return ("owner", owner["uid"], tags.get(GROUP_INDEX, ""))
+
+
+def _read(
+    root: Root, here: list[Object], options: Options, gang: Callable[[str, Mapping[str, str]], list[Object]]
+) -> Workload:
+    """`gang` gives the pods of a namespace that carry these labels and aren't finished."""
+    tags = _gang(root, here[0])
+    selector = _written(tags)
+    members = gang(root.namespace, tags) if tags else here
     places = {(pod.get("spec") or {}).get("nodeName") for pod in members} - {None}
     said = notes(root.thing or {})
     times = _times(root, members, together=bool(selector))
@@ -87,18 +153,22 @@ def _moment(text: Any) -> datetime | None:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def _gang(root: Root, pod: Object) -> str:
-    """Label selector of all pods that die with this one; empty for those that stand alone."""
+def _written(selector: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in selector.items())
+
+
+def _gang(root: Root, pod: Object) -> dict[str, str]:
+    """Labels that all pods carry which die with this one; none for those that stand alone."""
     spec = (root.thing or {}).get("spec") or {}
     if root.kind in ALONE:
-        return ""
+        return {}
     if root.kind == "Job" and (spec.get("completionMode") != "Indexed" or int(spec.get("parallelism") or 1) < 2):
-        return ""
+        return {}
     tags = labels(pod)
     for names in MEMBERS:
         if all(name in tags for name in names):
-            return ",".join(f"{name}={tags[name]}" for name in names)
-    return ""
+            return {name: tags[name] for name in names}
+    return {}
 
 
 def _hears(pod: Object) -> bool:

@@ -88,6 +88,15 @@ class Cluster(Protocol):
 
 
 @runtime_checkable
+class ListsWork(Protocol):
+    """A cluster that tells of the work on all its nodes in a few reads, whatever their number."""
+
+    def all_workloads(self) -> Mapping[str, list[Workload]]:
+        """What `workloads` says of each node; nodes without any may be left out. Raises `Unreadable`."""
+        ...
+
+
+@runtime_checkable
 class HasVolumes(Protocol):
     """A cluster that attaches volumes to its nodes."""
 

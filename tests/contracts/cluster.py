@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from activities.ports import Eviction, Mark, NotSent, Pod, Unclear, Unreadable
+from activities.ports import Eviction, ListsWork, Mark, NotSent, Pod, Unclear, Unreadable
 from tests.contracts.rigs import RETRY_AFTER_S, ClusterRig, Trouble
 
 MARK = Mark(incident="inc-1", code="xid-79", faults=("xid/79",), reason="GPU has fallen off the bus")
@@ -55,6 +55,14 @@ class ClusterContract:
         for work in rig.cluster.workloads(rig.node):
             assert work.started_at is not None
             assert work.started_at < before
+
+    def test_the_work_of_all_nodes_is_what_each_of_them_says(self, rig: ClusterRig) -> None:
+        if not isinstance(rig.cluster, ListsWork):
+            pytest.skip("tells of one node at a time")
+        every = rig.cluster.all_workloads()
+        said = {node.name: rig.cluster.workloads(node.name) for node in rig.cluster.nodes()}
+        assert every[rig.node]
+        assert {name: works for name, works in every.items() if works} == {k: v for k, v in said.items() if v}
 
     # -- marks -------------------------------------------------------------------------------------------------
 

@@ -11,24 +11,22 @@ from urllib.parse import quote
 import httpx
 
 from worker.cli.output import Failed, plain
+from worker.cli.patience import USUAL, Patience
 from worker.cli.running import running
-
-TIMEOUT_S = 30.0
 
 
 class Api:
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
-        self._client = httpx.Client(
-            base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=TIMEOUT_S, trust_env=True
-        )
+        self._client = httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"}, trust_env=True)
 
     def get(self, path: str, **query: Any) -> Any:
         return self._call("GET", path, params={k: v for k, v in query.items() if v is not None})
 
-    def post(self, path: str, body: Any = None) -> Any:
+    def post(self, path: str, body: Any = None, patience: Patience = USUAL) -> Any:
         """Carries an idempotency key, so that asking again after no answer is one order."""
-        return self._call("POST", path, json=body or {}, headers={"Idempotency-Key": uuid.uuid4().hex})
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        return self._call("POST", path, patience, json=body or {}, headers=headers)
 
     def deliver(self, source: str, body: bytes, headers: dict[str, str]) -> Any:
         passed = {
@@ -36,9 +34,11 @@ class Api:
         }
         return self._call("POST", f"/v1/events/{quote(source, safe='')}", content=body, headers=passed)
 
-    def _call(self, method: str, path: str, **options: Any) -> Any:
+    def _call(self, method: str, path: str, patience: Patience = USUAL, **options: Any) -> Any:
         try:
-            answer = self._client.request(method, path, **options)
+            answer = self._client.request(method, path, timeout=patience.seconds, **options)
+        except httpx.ReadTimeout as error:
+            raise Failed(f"{self.url} has not answered within {patience.seconds:g} s: {patience.why}") from error
         except httpx.HTTPError as error:
             raise Failed(f"{self.url} does not answer ({error}); is the gateway up, and MEDEVAC_URL right?") from error
         try:

@@ -12,7 +12,7 @@ import pytest
 
 from activities.kubernetes.client import Object, url
 from activities.kubernetes.nodes import metadata
-from activities.ports import Unreadable
+from activities.ports import ListsWork, Unreadable
 from tests.control_plane.build import NotBuilt, definitions
 from tests.integration.kubernetes.conftest import Connect
 from tests.integration.kubernetes.site import Site, until
@@ -97,6 +97,13 @@ def test_a_jobset_is_one_gang_over_its_jobs_and_nodes(site: Site, connect: Conne
     assert work.gang is not None
     assert [other.gang for other in cluster.workloads(nodes[1])] == [work.gang]
     assert [pod.workload for pod in cluster.pods(nodes[0])] == [work.name]
+    site.pod("alone", nodes[0], gpus=1)
+    site.running(3)
+    assert isinstance(cluster, ListsWork)
+    every = cluster.all_workloads()
+    for node in nodes:
+        assert every[node] == cluster.workloads(node), "asked together, the same"
+    assert len(every[nodes[0]]) == 2
 
 
 def test_a_pytorchjob_is_ready_when_all_its_pods_say_so(site: Site, connect: Connect) -> None:
@@ -169,6 +176,8 @@ def test_groups_of_a_leaderworkerset_die_apart(site: Site, connect: Connect) -> 
     groups = {f"{site.run}/LeaderWorkerSet/serve/{group}" for group in range(2)}
     assert {one.name for one in work} == {pod.workload for pod in cluster.pods(node)} == groups
     assert len({one.gang for one in work}) == 2
+    assert isinstance(cluster, ListsWork)
+    assert cluster.all_workloads()[node] == work
 
 
 def test_a_ray_cluster_is_one_gang(site: Site, connect: Connect) -> None:

@@ -37,7 +37,7 @@ class Api:
     def get(self, path: str, **query: Any) -> Any:
         return self._ask("GET", path, params={name: value for name, value in query.items() if value is not None})
 
-    def post(self, path: str, body: Any) -> Any:
+    def post(self, path: str, body: Any, patience: Any = None) -> Any:
         return self._ask("POST", path, json=body)
 
 
