@@ -14,7 +14,7 @@ from activities.storage.database import Database
 from activities.storage.ledger import incident_view
 from activities.storage.tables import events, incidents
 from medevac.campaigns.progress import Beside, NodeProgress, NodeState
-from medevac.campaigns.spec import Act
+from medevac.campaigns.spec import CHECKED, Act
 from medevac.faults.classes import FaultClass
 from medevac.fleet.census import node_key
 from medevac.incident import End, IncidentView, State, Stop
@@ -90,7 +90,11 @@ class CampaignWorld:
         beside_s = 0.0
         for one in nodes:
             own, other = mine.get(one.key), others.get(one.key, [])
-            if one.state is NodeState.SENT:
+            if one.state is NodeState.SENT and row.plan.spec.act is Act.CHECK:
+                change = _of_checked(one, other)
+                if change is not None:
+                    changes[one.key] = change
+            elif one.state is NodeState.SENT:
                 change = _of_sent(one, own, other, code, row.plan.spec.act, now)
                 if change is not None:
                     changes[one.key] = change
@@ -114,9 +118,8 @@ class CampaignWorld:
             beside_s += max(0.0, (end - since).total_seconds())
             beside_faults += sum(view.opened_at <= end for view in other)
             beside_jobs += sum(at <= end for at, _ in troubled.get(one.key, []))
-        beside = Beside(
-            faults=beside_faults, jobs=beside_jobs, node_s=beside_s, out_percent=self._out(row, nodes, now)
-        )  # fmt: skip
+        ours = {one.key for one in nodes if _ours(one, mine.get(one.key), row.plan.spec.act, now)}
+        beside = Beside(faults=beside_faults, jobs=beside_jobs, node_s=beside_s, out=self._out(row, ours))
         return Seen(
             changes=changes,
             faults=faults,
@@ -127,23 +130,42 @@ class CampaignWorld:
             untouched=tuple(untouched),
         )
 
-    def _out(self, row: CampaignRow, nodes: Sequence[NodeProgress], now: datetime) -> float:
-        """Of the worst pool: out of service, by others' doing or for a fault, but not by this campaign."""
-        # The census is a few seconds old: what came back just now may still look as it did in our hands.
-        ours = {
-            one.key
-            for one in nodes
-            if one.state is NodeState.SENT or (one.over_at is not None and now - one.over_at < SETTLES)
-        }
-        worst = 0.0
+    def _out(self, row: CampaignRow, ours: set[str]) -> dict[str, float]:
+        """Percent of each pool: out of service, by others' doing or for a fault, but not by this campaign."""
+        shares: dict[str, float] = {}
         for cluster in {member.cluster for member in row.plan.members}:
             census = self._census.take(cluster, wait_s=2.0)
             for pool in {f"pool:{m.pool}" for m in row.plan.members if m.cluster == cluster}:
                 out = (census.out.get(pool, frozenset()) | census.marked.get(pool, frozenset())) - ours
                 # One node alone is never a share: in a pool of eight it would be more than the usual tenth.
                 if len(out) >= 2 and census.size(pool):
-                    worst = max(worst, 100.0 * len(out) / census.size(pool))
-        return worst
+                    shares[pool.removeprefix("pool:")] = 100.0 * len(out) / census.size(pool)
+        return shares
+
+
+def _ours(one: NodeProgress, mine: IncidentView | None, act: Act, now: datetime) -> bool:
+    """True where the campaign itself has the node out of service, or had it until just now."""
+    match one.state:
+        case NodeState.SENT:
+            return True
+        case NodeState.DONE if act is Act.DRAIN:
+            return True
+        # A failed act leaves it with a person, in the incident of the order; failures have their own measure.
+        case NodeState.FAILED if mine is not None and mine.end is None:
+            return True
+    # The census is a few seconds old: what came back just now may still look as it did in our hands.
+    return one.over_at is not None and now - one.over_at < SETTLES
+
+
+def _of_checked(one: NodeProgress, others: Iterable[IncidentView]) -> Change | None:
+    """A node that is ill is repaired first, and its checks are its incident's. Its own failed check is no such thing:
+    that incident may stand there before the result does.
+    """
+    for view in others:
+        own = one.sent_at is not None and view.opened_at >= one.sent_at and (view.fault or "").startswith(CHECKED)
+        if view.end is None and not own:
+            return Change(state=NodeState.SKIPPED, why=f"incident {view.id} has it")
+    return None
 
 
 def _of_sent(

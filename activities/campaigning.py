@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from temporalio import activity
 
 from activities import signatures as sig
+from activities.campaign_checks import SOURCE, CampaignChecks, Report
 from activities.campaign_world import CampaignWorld, Seen
 from activities.clock import Clock, utcnow
 from activities.failures import redact, unreadable, waits
 from activities.heartbeat import Pulse
 from activities.ports import Unreadable
 from activities.registry import Registry
-from activities.storage.campaigns import CampaignRow, Campaigns
-from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState, left_out, step
+from activities.storage.campaigns import CampaignRow, Campaigns, Word
+from activities.storage.ledger import LedgerLine
+from activities.storage.policies import Policies
+from medevac.campaigns.halting import Evidence
+from medevac.campaigns.listing import Member
+from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState, Step, left_out, step
 from medevac.campaigns.spec import Act
 from medevac.events.event import HealthEvent, Kind, Statement
-from medevac.faults.classes import Covers, FaultClass, in_order
+from medevac.faults.classes import Covers, FaultClass
 from medevac.fleet.order import Order
-from medevac.incident import StepKey
 
-SOURCE = "campaign"
+NEXT_S = 1.0
+"""After nodes were left out in their turn: others go in their place."""
+TOLD = ("resume", "widen", "end")
+"""Orders that people are told of as such; a pause and a halt are told as the state that they bring about."""
 HELD_AT_MOST = timedelta(days=7)
 """A node that is drained for a campaign that nobody ends is checked and returned after this."""
-Report = Callable[[str, str, HealthEvent], None]
-"""Tells a node's incident, opening one where none runs; returns once Temporal holds it. Raises any error."""
 
 
 class CampaignActivities:
@@ -37,12 +42,14 @@ class CampaignActivities:
         world: CampaignWorld,
         registry: Registry,
         report: Report,
+        policies: Policies,
         clock: Clock = utcnow,
     ) -> None:
         self._campaigns = campaigns
         self._world = world
         self._registry = registry
         self._report = report
+        self._checks = CampaignChecks(campaigns, registry, policies, report)
         self._clock = clock
 
     @activity.defn(name=sig.CAMPAIGN_STEP.name, no_thread_cancel_exception=True)
@@ -59,9 +66,11 @@ class CampaignActivities:
                 raise Unreadable(f"campaign {request.campaign} isn't in the ledger")
             if request.decided is not None and row.state is CampaignState.ASKED:
                 row = self._decide(row, request.decided, request.reason, now)
+            words = self._campaigns.words(row.id, after=request.told)
+            told = tuple(sig.CampaignWord(n=one.key.n, text=one.text) for one in words if _told(one))
             if row.state is CampaignState.ASKED or row.state is CampaignState.ENDED:
-                return sig.CampaignStepped(state=row.state, why=row.why, look_again_s=60.0)
-            return self._go_on(row, now)
+                return sig.CampaignStepped(state=row.state, why=row.why, look_again_s=60.0, words=told)
+            return self._go_on(row, now).model_copy(update={"words": told})
         except Unreadable as error:
             raise unreadable("the ledger or a cluster", error) from None
 
@@ -81,11 +90,13 @@ class CampaignActivities:
             image=spec.image,
             deadline_s=spec.care.deadline,
         )
+        members = {member.key: member for member in row.plan.members}
         seen = self._world.see(row, nodes, order.code, now)
-        if spec.act is Act.CHECK:
-            seen = seen.model_copy(update={"changes": {}, "at_work": {}, "unheard": ()})
+        known = self._weighed(row, seen)
         ended = self._apply(row, nodes, seen, now)
-        checked = self._check(row, nodes, now) if spec.act is Act.CHECK else {}
+        checked = spec.act is Act.CHECK and self._checks.look(
+            row, [(one, members[one.key]) for one in nodes if one.key not in seen.changes], now
+        )
         taken_back = [key for key, change in seen.changes.items() if change.withdraw]
         if row.state in (CampaignState.HALTED, CampaignState.ENDING):
             taken_back += self._take_back(row, seen)
@@ -94,31 +105,48 @@ class CampaignActivities:
         nodes = self._campaigns.nodes(row.id) if ended or checked or taken_back else nodes
         next_step = step(
             spec.care, row.at_once, row.state, row.passed, nodes, seen.beside, now, holds=spec.act is Act.DRAIN,
-            known=row.known,
+            known=known,
         )  # fmt: skip
-        if next_step.send:
-            changes = {key: {"state": NodeState.SENT, "sent_at": now} for key in next_step.send}
-            self._campaigns.change(row.id, changes)
+        orders = {key: order.of(members[key].uid, members[key].machine_id) for key in (*seen.unheard, *next_step.send)}
+        others = {key: why for key, one in orders.items() if (why := self._not_listed(members[key], one))}
+        changes: dict[str, dict[str, Any]] = {
+            key: {"state": NodeState.SENT, "sent_at": now} for key in next_step.send if key not in others
+        }
+        self._campaigns.change(row.id, changes | {key: _skipped(why) for key, why in others.items()})
+        taken_back += [key for key in seen.unheard if key in others]
         if row.state.begins:
             # From its present state only: a person's halt that came meanwhile stands.
             self._campaigns.move(
-                row.id, next_step.state, next_step.why, now, passed=next_step.passed, only_from=(row.state,)
-            )
+                row.id, next_step.state, next_step.why, now, passed=next_step.passed, only_from=(row.state,),
+                word=_own(next_step),
+            )  # fmt: skip
         told = {one.key: one for one in nodes}
-        for key in (*seen.unheard, *next_step.send) if spec.act is not Act.CHECK and row.state.begins else ():
-            self._tell(told[key], order, Kind.PLANNED, spec.reason, now)
+        for key, one in orders.items() if spec.act is not Act.CHECK and row.state.begins else ():
+            if key not in others:
+                self._tell(told[key], one, Kind.PLANNED, spec.reason, now)
         for key in taken_back:
             self._tell(told[key], order, Kind.RECOVERED, "the campaign takes its order back", now)
         in_hand = any(one.state is NodeState.SENT for one in nodes)
         state, why = next_step.state if row.state.begins else row.state, next_step.why or row.why
         if row.state is CampaignState.ENDING and not in_hand:
             state, why = CampaignState.ENDED, "; ".join(filter(None, (row.why, left_out(nodes))))
-            self._campaigns.move(row.id, state, why, now)
-        return sig.CampaignStepped(
-            state=state,
-            why=why,
-            look_again_s=min(next_step.look_again_s, pace(spec.act, in_hand), spec.care.look),
-        )
+            self._campaigns.move(row.id, state, why, now, word=Word(step="end", text=f"ended: {why}"))
+        look_again_s = min(next_step.look_again_s, pace(spec.act, in_hand), spec.care.look)
+        if others:
+            look_again_s = min(look_again_s, NEXT_S)
+        return sig.CampaignStepped(state=state, why=why, look_again_s=look_again_s)
+
+    def _weighed(self, row: CampaignRow, seen: Seen) -> Evidence | None:
+        """What people have weighed, as far as it still stands; the pools' shares are kept for the next who resumes."""
+        known = row.known and row.known.still_weighed(seen.beside.out, row.plan.spec.care.out_percent)
+        if known != row.known or seen.beside.out != row.out:
+            self._campaigns.looked(row.id, seen.beside.out, known)
+        return known
+
+    def _not_listed(self, member: Member, order: Order) -> str:
+        """Why the machine that people agreed to isn't behind this name any more. Raises `Unreadable`."""
+        node = self._registry.cluster(member.cluster).node(member.node)
+        return "it is gone" if node is None else order.another(node.identity)
 
     def _apply(self, row: CampaignRow, nodes: Sequence[NodeProgress], seen: Seen, now: datetime) -> bool:
         changes: dict[str, dict[str, Any]] = {}
@@ -146,35 +174,28 @@ class CampaignActivities:
         self._campaigns.change(row.id, {key: {"state": NodeState.SKIPPED, "why": why} for key in seen.untouched})
         return seen.untouched
 
-    def _check(self, row: CampaignRow, nodes: Sequence[NodeProgress], now: datetime) -> Mapping[str, Any]:
-        """Runs or reads the check of each node in hand; one that fails opens an incident of its own."""
-        changes: dict[str, dict[str, Any]] = {}
-        for one in nodes:
-            if one.state is not NodeState.SENT:
-                continue
-            node = self._registry.cluster(one.cluster).node(one.node)
-            if node is None:
-                changes[one.key] = {"state": NodeState.SKIPPED, "why": "it is gone"}
-                continue
-            checks = self._registry.checks(one.cluster)
-            covers = in_order(checks.covers(node))
-            result = checks.run(node, covers, StepKey(incident=f"campaign-{row.id}", step=f"check-{one.node}"))
-            if result is None:
-                continue
-            good = result.passed or result.flake
-            state = NodeState.DONE if good else NodeState.FAILED
-            changes[one.key] = {"state": state, "why": redact(result.reason, 300), "over_at": now}
-            if not good:
-                self._report(one.cluster, one.node, failed_check(row.id, one, result.covers, result.reason, now))
-        self._campaigns.change(row.id, changes)
-        return changes
-
     def _tell(self, one: NodeProgress, order: Order, kind: Kind, text: str, now: datetime) -> None:
         event = order_event(order, one, kind, text, now)
         try:
             self._report(one.cluster, one.node, event)
         except Exception as error:
             raise waits(f"{one.key} can't be told: {redact(str(error))}", 2.0) from None
+
+
+def _told(line: LedgerLine) -> bool:
+    """A person's order that no state tells of."""
+    return line.key.step in TOLD and "by" in line.data
+
+
+def _skipped(why: str) -> dict[str, Any]:
+    return {"state": NodeState.SKIPPED, "why": why}
+
+
+def _own(step: Step) -> Word | None:
+    """Where the campaign stops by itself."""
+    if step.state is CampaignState.HALTED:
+        return Word(step="halt", text=f"halted by itself: {step.why}")
+    return Word(step="end", text=f"ended: {step.why}") if step.state is CampaignState.ENDED else None
 
 
 def order_event(order: Order, one: NodeProgress, kind: Kind, text: str, now: datetime) -> HealthEvent:
@@ -195,24 +216,6 @@ def order_event(order: Order, one: NodeProgress, kind: Kind, text: str, now: dat
         statement=Statement.EDGE,
         received_at=now,
         summary=text,
-    )
-
-
-def failed_check(campaign: str, one: NodeProgress, covers: Sequence[Covers], reason: str, now: datetime) -> HealthEvent:
-    code = f"check/{covers[0] if covers else 'failed'}"
-    return HealthEvent(
-        source=SOURCE,
-        sender=SOURCE,
-        id=f"campaign/{campaign}/{one.key}/failed",
-        dedupe_key=f"campaign/{campaign}/{one.key}/failed",
-        subject=one.node,
-        cluster=one.cluster,
-        kind=Kind.FAULT,
-        fault=code,
-        fault_class=FaultClass.DEGRADED,
-        covers=tuple(covers),
-        received_at=now,
-        summary=redact(reason, 500),
     )
 
 

@@ -71,6 +71,8 @@ class Look:
         if pre.order is not None:
             self._approved.check_order(pre.order, pre.cluster, pre.node)
         node = self._node(pre)
+        if pre.order is not None and (other := pre.order.another(node.identity)):
+            raise Refused(f"{pre.node}: {other}")
         self._no_fence(pre, node)
         return node
 

@@ -274,12 +274,23 @@ class CampaignStepRequest(Model):
     decided: bool | None = None
     """People's answer, once there is one."""
     reason: str = ""
+    told: int = 0
+    """Number of the last order that people were told of."""
+
+
+class CampaignWord(Model):
+    """An order that changes nothing which is told anyway."""
+
+    n: int
+    text: str
 
 
 class CampaignStepped(Model):
     state: CampaignState
     why: str
     look_again_s: float
+    words: tuple[CampaignWord, ...] = ()
+    """To be told now, each once."""
 
 
 CASE = "case"

@@ -14,8 +14,9 @@ from temporalio.worker import Interceptor
 
 from activities.approved import Approved
 from activities.asking import AskActivities
+from activities.campaign_checks import Report
 from activities.campaign_world import CampaignWorld
-from activities.campaigning import CampaignActivities, Report
+from activities.campaigning import CampaignActivities
 from activities.casework import CaseActivities, Confirm
 from activities.census import CensusTaker
 from activities.evacuation import EvacuationActivities
@@ -188,7 +189,7 @@ def implementations(
         MessageActivities(registry, once, folding, quietly=quietly(stores)),
         AskActivities(stores.ledger, client, loop, vote_keys),
         RecordingActivities(stores.ledger),
-        CampaignActivities(stores.campaigns, CampaignWorld(stores.database, census), registry, report),
+        CampaignActivities(stores.campaigns, CampaignWorld(stores.database, census), registry, report, stores.policies),
     )
     return [method for one in objects for method in _activities_of(one)]
 

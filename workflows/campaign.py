@@ -30,6 +30,7 @@ class CampaignWorkflow:
         self.given = given
         self.n = given.n
         self.state = given.state
+        self.told = given.told
         self.woken = False
         self.decision: Decided | None = None
         self.saying: list[asyncio.Task[None]] = []
@@ -58,7 +59,7 @@ class CampaignWorkflow:
                 await self._until_woken(look_again_s)
             if workflow.info().is_continue_as_new_suggested() or self.n - given.n > STEPS_IN_A_RUN:
                 await workflow.wait_condition(workflow.all_handlers_finished)
-                workflow.continue_as_new(given.model_copy(update={"n": self.n, "state": self.state}))
+                workflow.continue_as_new(given.model_copy(update={"n": self.n, "state": self.state, "told": self.told}))
         if self.saying:
             await workflow.wait(self.saying, timeout=LAST_WORD_S)
         return str(self.state)
@@ -102,15 +103,21 @@ class CampaignWorkflow:
 
     async def _step(self, decided: bool | None = None, reason: str = "") -> float:
         self.n += 1
-        request = sig.CampaignStepRequest(campaign=self.given.id, n=self.n, decided=decided, reason=reason)
+        request = sig.CampaignStepRequest(
+            campaign=self.given.id, n=self.n, decided=decided, reason=reason, told=self.told
+        )
         stepped: sig.CampaignStepped = await workflow.execute_activity(
             sig.CAMPAIGN_STEP.name,
             request,
             result_type=sig.CAMPAIGN_STEP.gives,
             **sig.CAMPAIGN_STEP.options(self.given.timing),
         )
+        for word in stepped.words:
+            self.told = word.n
+            self._say(f"campaign {self.given.id}: {word.text}", StepKey(incident=self._thread, step="word", n=word.n))
         if stepped.state is not self.state and stepped.state in TOLD:
-            self._say(f"campaign {self.given.id} is {stepped.state}: {stepped.why}", stepped.state)
+            text = f"campaign {self.given.id} is {stepped.state}: {stepped.why}"
+            self._say(text, self._key("notify"), page=stepped.state is CampaignState.HALTED)
         self.state = stepped.state
         return stepped.look_again_s
 
@@ -120,15 +127,19 @@ class CampaignWorkflow:
         except TimeoutError:
             return
 
+    @property
+    def _thread(self) -> str:
+        return f"campaign-{self.given.id}"
+
     def _key(self, step: str) -> StepKey:
-        return StepKey(incident=f"campaign-{self.given.id}", step=step, n=max(1, self.n))
+        return StepKey(incident=self._thread, step=step, n=max(1, self.n))
 
-    def _say(self, text: str, state: CampaignState) -> None:
+    def _say(self, text: str, key: StepKey, page: bool = False) -> None:
         """Beside the work: a chat that is down never holds a campaign's halt back."""
-        self.saying.append(asyncio.create_task(self._post(text, page=state is CampaignState.HALTED)))
+        self.saying.append(asyncio.create_task(self._post(text, key, page)))
 
-    async def _post(self, text: str, page: bool) -> None:
-        request = sig.NotifyRequest(key=self._key("notify"), thread=f"campaign-{self.given.id}", text=text, page=page)
+    async def _post(self, text: str, key: StepKey, page: bool) -> None:
+        request = sig.NotifyRequest(key=key, thread=self._thread, text=text, page=page)
         try:
             await workflow.execute_activity(
                 sig.NOTIFY.name, request, result_type=sig.NOTIFY.gives, **sig.NOTIFY.options(self.given.timing)

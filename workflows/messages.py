@@ -114,6 +114,8 @@ class CampaignInput(Model):
     """What people are asked first, always."""
     n: int = 0
     """Steps made by earlier runs."""
+    told: int = 0
+    """Number of the last order that people were told of."""
     state: CampaignState = CampaignState.ASKED
 
 

@@ -226,6 +226,8 @@ class IncidentRun:
         moved = was.machine_id and now.machine_id and was.machine_id != now.machine_id
         if self.plan and follows_another(self.plan):
             return False  # The other's repair may be another machine; the check that follows judges that one.
+        if moved and self._only_listed(now):
+            return False  # Nothing was done: the campaign leaves the new machine out, and its order goes.
         if not moved or self.hand_over or {Rung.REPLACE, Rung.TERMINATE, Rung.RMA} & set(self.asked_rungs):
             return False
         self.hand_over = f"{self.node} was machine {was.machine_id} and is {now.machine_id} now; {ANOTHERS}"
@@ -236,6 +238,11 @@ class IncidentRun:
         self.hand_over, self.resume_by, self.resumed_n = "", None, self.plan_n
         self.decisions.clear()
         self.asks += 1
+
+    def _only_listed(self, now: Identity) -> bool:
+        """True where all that is open is a campaign's order for the machine that left, and it has not begun."""
+        orders = [fault.order for fault in self.faults.faults]
+        return not self.asked_rungs and bool(orders) and all(order and order.another(now) for order in orders)
 
     def holding(self, now: datetime) -> bool:
         """True while a person holds the incident; an expired hold is no hold."""

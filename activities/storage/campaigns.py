@@ -10,16 +10,23 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Row
+from pydantic import JsonValue
+from sqlalchemy.engine import Connection, Row
 
 from activities.storage.database import Database
+from activities.storage.ledger import LedgerLine, put_line
 from activities.storage.order_tables import campaign_nodes as n
 from activities.storage.order_tables import campaigns as t
+from activities.storage.tables import lines
 from medevac.campaigns.halting import Evidence
 from medevac.campaigns.listing import CampaignPlan
 from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState
 from medevac.fleet.order import Order
+from medevac.incident import Line, StepKey
 from medevac.model import Model
+
+LINE = "campaign"
+"""Kind of the ledger lines that tell what was ordered of a campaign, and where it stopped by itself."""
 
 
 class Known(ValueError):
@@ -43,13 +50,31 @@ class CampaignRow(Model):
     plan: CampaignPlan
     known: Evidence | None = None
     """What had been seen when people let it go on after a halt."""
+    out: dict[str, float] | None = None
+    """Percent of each pool that was out of service by other causes, at the last look."""
+
+
+class Word(Model):
+    """An order, or the campaign's own stop: what the ledger keeps of it, whatever state comes next."""
+
+    step: str
+    """`start`, `pause`, `halt`, `resume`, `widen` or `end`."""
+    text: str
+    """Who, by what way, why."""
+    data: dict[str, JsonValue] = {}
+
+    @classmethod
+    def of(cls, step: str, by: str, via: str, reason: str) -> Word:
+        """A person's."""
+        text = f"{step} by {by} ({via}){f': {reason}' if reason else ''}"
+        return cls(step=step, text=text, data={"by": by, "via": via, "reason": reason})
 
 
 class Campaigns:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    def put(self, plan: CampaignPlan, approval: str, at: datetime) -> CampaignRow:
+    def put(self, plan: CampaignPlan, approval: str, at: datetime, word: Word | None = None) -> CampaignRow:
         """Raises `Known`."""
         row = CampaignRow(
             id=plan.spec.id,
@@ -77,10 +102,11 @@ class Campaigns:
         ]
         try:
             with self._db.transaction() as connection:
-                connection.execute(
-                    sa.insert(t).values(**row.model_dump(exclude={"plan", "known"}), plan=plan.model_dump(mode="json"))
-                )
+                fields = row.model_dump(exclude={"plan", "known", "out"})
+                connection.execute(sa.insert(t).values(**fields, plan=plan.model_dump(mode="json")))
                 connection.execute(sa.insert(n), members)
+                if word is not None:
+                    _say(connection, row.id, word, at)
         except sa.exc.IntegrityError as error:
             raise Known(f"there is a campaign {row.id} already; take another name") from error
         return row
@@ -106,9 +132,9 @@ class Campaigns:
 
     def move(
         self, id: str, state: CampaignState, why: str, at: datetime, *, passed: int | None = None,
-        known: Evidence | None = None, only_from: Sequence[CampaignState] = (),
+        known: Evidence | None = None, only_from: Sequence[CampaignState] = (), word: Word | None = None,
     ) -> bool:  # fmt: skip
-        """False where it isn't in one of `only_from`; an ended one is never moved."""
+        """False where it isn't in one of `only_from`; an ended one is never moved. `word` is kept where it is moved."""
         values: dict[str, Any] = {"state": state, "why": why, "updated_at": at}
         if passed is not None:
             values["passed"] = passed
@@ -121,7 +147,31 @@ class Campaigns:
         if state.begins:
             values["began_at"] = sa.func.coalesce(t.c.began_at, sa.literal(at, t.c.at.type))
         with self._db.transaction() as connection:
-            return connection.execute(query.values(**values)).rowcount == 1
+            moved = connection.execute(query.values(**values)).rowcount == 1
+            if moved and word is not None:
+                _say(connection, id, word, at)
+            return moved
+
+    def looked(self, id: str, out: Mapping[str, float], known: Evidence | None) -> None:
+        """What a look has shown beside the nodes; `known` where less of it is weighed now than before."""
+        values: dict[str, Any] = {"out": dict(out)}
+        if known is not None:
+            values["known"] = known.model_dump(mode="json")
+        with self._db.transaction() as connection:
+            connection.execute(sa.update(t).where(t.c.id == id).values(**values))
+
+    def words(self, id: str, after: int = 0) -> list[LedgerLine]:
+        """What was ordered of it and where it stopped by itself, in order; those of a number above `after`."""
+        mine = (lines.c.incident == id) & (lines.c.kind == LINE) & (lines.c.n > after)
+        query = sa.select(lines).where(mine).order_by(lines.c.n)
+        with self._db.reading() as connection:
+            return [
+                LedgerLine(
+                    key=StepKey(incident=id, step=row.step, n=row.n),
+                    at=row.at, kind=row.kind, text=row.text, data=row.data, flagged=False,
+                )
+                for row in connection.execute(query)
+            ]  # fmt: skip
 
     def change(self, id: str, changes: Mapping[str, Mapping[str, Any]]) -> None:
         """Of nodes by their key `cluster/node`."""
@@ -145,6 +195,14 @@ class Campaigns:
         if not (CampaignState(row.state).begins or row.state == CampaignState.PAUSED):
             return f"campaign {order.campaign} is {row.state}: {row.why}"
         return "" if row.node_state == NodeState.SENT else f"campaign {order.campaign} has taken {node} back"
+
+
+def _say(connection: Connection, id: str, word: Word, at: datetime) -> None:
+    """In the transaction that has just written the campaign's row: nobody else numbers its lines meanwhile."""
+    mine = (lines.c.incident == id) & (lines.c.kind == LINE)
+    last = connection.execute(sa.select(sa.func.max(lines.c.n)).where(mine)).scalar_one() or 0
+    key = StepKey(incident=id, step=word.step, n=last + 1)
+    put_line(connection, Line(key=key, at=at, kind=LINE, text=word.text, data=word.data))
 
 
 def _row(row: Row[Any]) -> CampaignRow:

@@ -117,24 +117,7 @@ class Ledger:
     def add_lines(self, added: Iterable[Line]) -> int:
         """How many were new. Same key and meaning: no second line. Other meaning: both are kept, and flagged."""
         with self._db.transaction() as connection:
-            return sum(
-                put_if_absent(
-                    connection,
-                    lines,
-                    {
-                        "incident": line.key.incident,
-                        "step": line.key.step,
-                        "n": line.key.n,
-                        "kind": line.kind,
-                        # Without the time: a retried step says the same thing later.
-                        "digest": digest({"text": line.text, "data": line.data}),
-                        "at": line.at,
-                        "text": line.text,
-                        "data": line.data,
-                    },
-                )
-                for line in added
-            )
+            return sum(put_line(connection, line) for line in added)
 
     def lines(self, incident: str) -> list[LedgerLine]:
         """In the order of their times."""
@@ -353,6 +336,25 @@ class Ledger:
 def read_approval(connection: Connection, id: str) -> ApprovalView | None:
     view = connection.execute(sa.select(approvals.c.view).where(approvals.c.id == id)).scalar_one_or_none()
     return None if view is None else ApprovalView.model_validate(view)
+
+
+def put_line(connection: Connection, line: Line) -> bool:
+    """True when it was new."""
+    return put_if_absent(
+        connection,
+        lines,
+        {
+            "incident": line.key.incident,
+            "step": line.key.step,
+            "n": line.key.n,
+            "kind": line.kind,
+            # Without the time: a retried step says the same thing later.
+            "digest": digest({"text": line.text, "data": line.data}),
+            "at": line.at,
+            "text": line.text,
+            "data": line.data,
+        },
+    )
 
 
 def _upsert(connection: Connection, view: IncidentView) -> bool:

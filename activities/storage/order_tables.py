@@ -24,6 +24,7 @@ campaigns = sa.Table(
     sa.Column("ended_at", Moment),
     sa.Column("plan", Json, nullable=False),
     sa.Column("known", Json),
+    sa.Column("out", Json),
     sa.Index(None, "state", "at"),
 )
 
@@ -42,6 +43,7 @@ campaign_nodes = sa.Table(
     sa.Column("incident", Words),
     sa.Column("fault", Words),
     sa.Column("job", Words),
+    sa.Column("run", sa.Integer, nullable=False, server_default="0"),
     sa.Index(None, "cluster", "node", "state"),
 )
 

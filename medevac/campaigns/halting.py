@@ -7,7 +7,9 @@ have two faults within an hour; later, looked at again and again over thousands,
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from medevac.campaigns.spec import Care
 from medevac.model import Model
@@ -41,20 +43,28 @@ class Evidence(Model):
     beside_jobs: int = 0
     beside_node_s: float = 0.0
     """The same of nodes that were not acted on, at the same time."""
-    out_percent: float = 0.0
-    """Of the worst pool concerned: out of service by anything but the campaign."""
+    out: dict[str, float] = {}
+    """Percent of each pool concerned that is out of service by anything but the campaign."""
 
     def since(self, before: Evidence) -> Evidence:
-        """Without what was seen of the campaign's own nodes until `before`."""
+        """Without what was seen of the campaign's own nodes until `before`, and pools of which no more is out."""
         own = ("acted", "failed", "left_out", "faulted", "jobs_hurt", "exposure_node_s")
-        return self.model_copy(update={name: getattr(self, name) - getattr(before, name) for name in own})
+        new: dict[str, Any] = {name: getattr(self, name) - getattr(before, name) for name in own}
+        new["out"] = {pool: share for pool, share in self.out.items() if share > before.out.get(pool, 0.0)}
+        return self.model_copy(update=new)
+
+    def still_weighed(self, out: Mapping[str, float], limit: float) -> Evidence:
+        """Without the pools that have been below `limit` since: that was over, and a rise from there is another."""
+        kept = {pool: share for pool, share in self.out.items() if out.get(pool, 0.0) >= limit}
+        return self if kept == self.out else self.model_copy(update={"out": kept})
 
 
 def why_halt(care: Care, seen: Evidence, *, staged: bool) -> str:
     """Empty while it may go on."""
     alpha = STAGED_ALPHA if staged else ROLLING_ALPHA
-    if seen.out_percent >= care.out_percent:
-        return f"{seen.out_percent:.1f} % of a pool are out of service by other causes; {care.out_percent:g} % may be"
+    pool, share = max(seen.out.items(), key=lambda one: one[1], default=("", 0.0))
+    if share >= care.out_percent:
+        return f"{share:.1f} % of pool {pool} are out of service by other causes; {care.out_percent:g} % may be"
     if seen.failed >= LEAST_BAD and binomial_tail(seen.failed, seen.acted, care.expected_failures) < alpha:
         return f"it failed on {seen.failed} of {seen.acted} nodes; {care.expected_failures:.0%} would be usual"
     for what, bad, beside in (

@@ -162,8 +162,20 @@ def _why_not(
         return f"incident {incident} has it"
     if not can_check:
         return "no check could prove it well afterwards"
+    if why := left_alone(policy, node, around):
+        return why
     if spec.act is Act.CHECK:
-        return "" if node.ready else "it is not ready"
+        return ""
+    needs = NEEDS.get(Rung(spec.act.rung))
+    if needs is not None and needs not in node.machine.capabilities:
+        return f"its provider {node.machine.provider} can't {spec.act}"
+    if spec.act is Act.REPLACE and node.machine.reserved:
+        return "it holds a reserved slot; replace such machines one by one"
+    return ""
+
+
+def left_alone(policy: Policy, node: Node, around: Surroundings) -> str:
+    """Why no campaign touches this node, whatever its act; empty where one may. `node` is placed already."""
     found = standing(policy, node, around)
     if found.mode is Mode.OBSERVE:
         return found.reasons[0]
@@ -171,14 +183,7 @@ def _why_not(
         return f"{node.hands_off} asked for hands off it"
     if node.foreign_cordon:
         return f"{node.foreign_cordon} has cordoned it"
-    if not node.ready:
-        return "it is not ready"
-    needs = NEEDS.get(Rung(spec.act.rung))
-    if needs is not None and needs not in node.machine.capabilities:
-        return f"its provider {node.machine.provider} can't {spec.act}"
-    if spec.act is Act.REPLACE and node.machine.reserved:
-        return "it holds a reserved slot; replace such machines one by one"
-    return ""
+    return "" if node.ready else "it is not ready"
 
 
 def _member(spec: Spec, node: Node, policy: Policy, works: Sequence[Workload], now: datetime) -> Member:

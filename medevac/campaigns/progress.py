@@ -84,6 +84,8 @@ class NodeProgress(Model):
     """The first of its own within the window after the action."""
     job: str | None = None
     """A job that failed on it within the window."""
+    run: int = 0
+    """Of its checks, where the campaign only checks: the one that was begun last. 0 = none yet."""
 
     @property
     def key(self) -> str:
@@ -104,12 +106,12 @@ class Step(Model):
 
 
 class Beside(Model):
-    """What happened meanwhile to the pools' nodes that were not acted on, and how many of a pool are out."""
+    """What happened meanwhile to the pools' nodes that were not acted on, and what percent of each pool is out."""
 
     faults: int = 0
     jobs: int = 0
     node_s: float = 0.0
-    out_percent: float = 0.0
+    out: dict[str, float] = {}
 
 
 @dataclass(slots=True)
@@ -169,7 +171,7 @@ def evidence(found: Tally, beside: Beside) -> Evidence:
         beside_faults=beside.faults,
         beside_jobs=beside.jobs,
         beside_node_s=beside.node_s,
-        out_percent=beside.out_percent,
+        out=beside.out,
     )
 
 

@@ -15,6 +15,8 @@ from medevac.policy.plan import Drain
 CampaignId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[^\s*?]+$")]
 MAX_NODES = 20_000
+CHECKED = "check/"
+"""Code of the fault that a failed check opens: `check/<what it covers>`."""
 
 
 class Act(StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from medevac.fleet.node import Identity
 from medevac.model import Model
 
 ORDER = "campaign/"
@@ -22,7 +23,27 @@ class Order(Model):
     """What `reinstall` is to install; None = the provider's own choice."""
     deadline_s: float = 3_600.0
     """For the proof of the rung."""
+    uid: str | None = None
+    machine_id: str | None = None
+    """The machine that people agreed to; None where the list doesn't say."""
 
     @property
     def code(self) -> str:
         return f"{ORDER}{self.campaign}"
+
+    @property
+    def unsaid(self) -> set[str]:
+        """Left out of a plan's hash where the list doesn't say, as in plans of before it could."""
+        return {name for name in ("uid", "machine_id") if getattr(self, name) is None}
+
+    def of(self, uid: str | None, machine_id: str) -> Order:
+        """For one machine of the list."""
+        return self.model_copy(update={"uid": uid, "machine_id": machine_id})
+
+    def another(self, found: Identity) -> str:
+        """Why `found` isn't the machine on the list; empty where it is, or the list doesn't say."""
+        if self.machine_id is not None and found.machine_id != self.machine_id:
+            return f"it is machine {found.machine_id} now; campaign {self.campaign} lists {self.machine_id}"
+        if self.uid is not None and found.uid != self.uid:
+            return f"it was made anew: uid {found.uid} now; campaign {self.campaign} lists {self.uid}"
+        return ""

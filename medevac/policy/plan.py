@@ -218,6 +218,8 @@ class Plan(Model):
         left_out: dict[str, Any] = dict.fromkeys(_NOT_HASHED | unsaid, True)
         if self.approval is not None:
             left_out["approval"] = self.approval.unsaid
+        if self.order is not None:
+            left_out["order"] = self.order.unsaid
         return digest(self.model_dump(mode="json", exclude=left_out))[:16]
 
     def stays_within(self, approved: Plan) -> bool:

@@ -143,6 +143,8 @@ class Situation:
         if node is None:
             why = context.unreadable or f"{context.node_name} is not in cluster {context.cluster}"
             return Standing(Mode.OBSERVE, (why,))
+        if other := self.ordered_of_another:
+            return Standing(Mode.OBSERVE, (other,))
         predates = ""
         if context.acting_since and context.opened_at < context.acting_since and not context.adopted:
             predates = f"it was there before pool `{node.pool}` was allowed to act"
@@ -159,6 +161,12 @@ class Situation:
             rules = ", ".join(f"`{name}`" for name in cap.rules)
             return Standing(cap.mode, (*found.reasons, f"rules {rules} allow {cap.mode} at most"), found.pool)
         return found
+
+    @property
+    def ordered_of_another(self) -> str:
+        """Why a campaign's order isn't for the machine that is here; once it has begun, the steps' own looks tell."""
+        order = self.lead.fault.order if self.work else None
+        return order.another(self.node.identity) if order is not None and not self.begun else ""
 
     @cached_property
     def latch(self) -> Latch | None:

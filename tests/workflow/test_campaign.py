@@ -165,3 +165,28 @@ async def test_it_goes_on_where_an_earlier_run_was(client: Client, script: Scrip
     numbers = [request.n for request in script.asked(sig.CAMPAIGN_STEP)]
     assert numbers == list(range(1, STEPS + 2)), "each step once, over several runs"
     assert len(script.asked(sig.ASK)) == 1
+
+
+async def test_orders_that_no_state_tells_of_are_told_once(client: Client, script: Script) -> None:
+    """A resume and a widening; the runs after the one that told them don't tell them again."""
+    words = (sig.CampaignWord(n=2, text="resume by ada (cli): a broken BMC"),
+             sig.CampaignWord(n=3, text="widen by ada (console)"))  # fmt: skip
+
+    def answer(request: sig.CampaignStepRequest) -> sig.CampaignStepped:
+        state = S.ENDED if request.n > STEPS else S.RUNNING
+        told = tuple(word for word in words if word.n > request.told)
+        return sig.CampaignStepped(state=state, why="", look_again_s=60, words=told)
+
+    script.on(sig.CAMPAIGN_STEP, answer)
+    handle, campaign = await start(client)
+    await handle.signal(CampaignWorkflow.decided, decision(campaign))
+    latest: WorkflowHandle[Any, str] = client.get_workflow_handle(handle.id)
+    for n in range(2, STEPS + 2):
+        await script.until_asked(sig.CAMPAIGN_STEP, n)
+        if n <= STEPS:
+            await latest.signal(CampaignWorkflow.wake)
+    assert await handle.result() == "ended"
+    said = [request.text for request in script.asked(sig.NOTIFY) if " by ada" in request.text]
+    assert sorted(said) == sorted(f"campaign {campaign}: {word.text}" for word in words)
+    keys = {str(request.key) for request in script.asked(sig.NOTIFY)}
+    assert len(keys) == len(script.asked(sig.NOTIFY)), "none hides another"

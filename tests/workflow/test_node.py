@@ -102,6 +102,31 @@ async def test_another_machine_under_the_same_name_is_never_repaired_for_the_old
     await handle.terminate("done")
 
 
+async def test_an_order_for_a_machine_that_left_before_its_turn_is_no_persons_to_see_to(
+    start: Start, script: Script
+) -> None:
+    """The planner says that the list names another, and the campaign takes the order back."""
+    swapped = IDENTITY.model_copy(update={"uid": "uid-2", "machine_id": "m-2", "boot_id": "boot-9"})
+    order = Order(campaign="drv", approval="campaign-drv", rung="reboot").of("uid-1", "m-1")
+
+    def planner(request: sig.PlanRequest) -> Plan:
+        if script.asked(sig.EVACUATE):
+            return plan_for(request, identity=swapped, action=Action.OBSERVE, reasons=("it is machine m-2 now",))
+        return plan_for(request, identity=IDENTITY, order=order)
+
+    script.planner = planner
+    script.on(sig.EVACUATE, lambda _: StepResult(outcome=Outcome.REFUSED, reason="uid was uid-1 and is uid-2 now"))
+    code = order.code
+    planned = {"kind": Kind.PLANNED, "fault_class": FaultClass.PLANNED, "order": order, "boot_id": None}
+    handle = await start(fault(code).model_copy(update=planned))
+    await reaches(handle, State.OBSERVED, State.HANDED_OVER)
+    view = await handle.query(NodeWorkflow.state)
+    assert (view.state, view.summary) == (State.OBSERVED, "it is machine m-2 now")
+    assert script.asked(sig.PLAN)[-1].hand_over == ""
+    assert "act" not in script.names()
+    await handle.terminate("done")
+
+
 async def test_a_node_that_registered_anew_is_marked_again(start: Start, script: Script) -> None:
     """The same machine under a new node object carries no mark; that is nobody's veto."""
     anew = IDENTITY.model_copy(update={"uid": "uid-2"})

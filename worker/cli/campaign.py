@@ -9,8 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from worker.cli.output import Failed, plain, print_json, print_styled, print_table, style_of, tell_cut
+from worker.cli.patience import Patience
 
 app = typer.Typer(help="One action over many nodes: listed, agreed to, tried on a few, widened, halted.")
+
+LISTING = Patience(
+    300.0,
+    "it reads every node of the selector and the work on it; select fewer, or see with `medevac doctor` whether a"
+    " cluster is slow, and give the command again",
+)
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON, for pipes.")]
 Why = Annotated[str, typer.Option("--reason", "-r", help="Why.")]
@@ -20,7 +27,7 @@ File = Annotated[Path, typer.Argument(help="YAML: id, act, reason, selector; doc
 @app.command()
 def plan(file: File, as_json: AsJson = False) -> None:
     """Shows what it would do to every node, and why others are left out. Begins nothing."""
-    found = _api().post("/v1/campaigns/plan", _wish(file))
+    found = _api().post("/v1/campaigns/plan", _wish(file), LISTING)
     if as_json:
         print_json(found)
         return
@@ -33,11 +40,12 @@ def start(
 ) -> None:
     """Shows the list, and asks people for their yes to exactly this list. It begins when they give it."""
     api, wish = _api(), _wish(file)
-    found = api.post("/v1/campaigns/plan", wish)
+    found = api.post("/v1/campaigns/plan", wish, LISTING)
     _show_plan(found)
     if not yes and not typer.confirm("ask people for their yes to this list?"):
         raise Failed("nothing was started")
-    print(plain(api.post("/v1/campaigns", {**wish, "plan_hash": found["plan_hash"]})["answer"]))
+    body = {**wish, "plan_hash": found["plan_hash"], "via": "cli"}
+    print(plain(api.post("/v1/campaigns", body, LISTING)["answer"]))
 
 
 @app.command("list")
@@ -76,6 +84,9 @@ def show(campaign: str, as_json: AsJson = False) -> None:
     print_styled((f"{row['id']}  {row['plan']['spec']['act']}  ", "bold"), (row["state"], style_of(row["state"])))
     print(plain(f"  {row['why']}"))
     print(plain("  " + ", ".join(f"{n} {what}" for what, n in Counter(_became(one) for one in nodes).items())))
+    print_table(
+        ("when", "ordered"), ((one["at"][:19].replace("T", " "), one["text"]) for one in found["orders"]), "no order"
+    )
     told = [one for one in nodes if one["state"] != "waiting"]
     print_table(
         ("node", "state", "because", "incident", "fault after", "job after"),
@@ -119,7 +130,7 @@ def end(campaign: str, reason: Why = "") -> None:
 
 
 def _order(campaign: str, what: str, reason: str) -> None:
-    print(plain(_api().post(f"/v1/campaigns/{_part(campaign)}/{what}", {"reason": reason})["answer"]))
+    print(plain(_api().post(f"/v1/campaigns/{_part(campaign)}/{what}", {"reason": reason, "via": "cli"})["answer"]))
 
 
 def _show_plan(found: dict[str, Any]) -> None:

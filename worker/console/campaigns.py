@@ -12,7 +12,6 @@ from worker.console.entering import Here, Posted, Served
 from worker.console.pages import PageRoute, go, page
 from worker.gateway import campaigns as api
 from worker.gateway.errors import Problem
-from worker.gateway.incidents import Reason
 from worker.gateway.services import Services
 
 router = APIRouter(prefix="/campaigns", route_class=PageRoute, include_in_schema=False)
@@ -41,7 +40,8 @@ async def order(
 ) -> RedirectResponse:
     if order not in ORDERS:
         raise Problem(404, "there is no such order")
-    answer = await ORDERS[order](campaign, Reason(reason=fields.get("reason", "").strip()), served, here.person)
+    word = api.Ordered(reason=fields.get("reason", "").strip(), via="console")
+    answer = await ORDERS[order](campaign, word, served, here.person)
     return go(request, here, f"/campaigns/{campaign}", answer.answer)
 
 
@@ -56,4 +56,5 @@ def _campaign(request: Request, campaign: str, served: Services, here: Here) -> 
     return page(
         request, served, here, "campaign.html", row=row, nodes=nodes[:MOST_SHOWN], count=count, over=over,
         total=len(nodes), left_out=left_out(nodes), states=tuple(NodeState), possible=possible,
+        orders=served.stores.campaigns.words(campaign),
     )  # fmt: skip

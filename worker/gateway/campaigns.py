@@ -8,7 +8,8 @@ from fastapi import APIRouter, Query
 from pydantic import Field, StringConstraints
 
 from activities.registry import NotConfigured
-from activities.storage.campaigns import CampaignRow, Known
+from activities.storage.campaigns import CampaignRow, Known, Word
+from activities.storage.ledger import LedgerLine
 from medevac.campaigns.listing import CampaignPlan, Nothing
 from medevac.campaigns.progress import (
     POSSIBLE_IN,
@@ -53,8 +54,16 @@ class Wish(Model):
 
 
 class Start(Wish):
+    via: Annotated[str, Field(pattern="^(cli|api|console)$")] = "api"
     plan_hash: str = Field(min_length=8, max_length=100)
     """Of the list as it was shown; a list that has changed since is shown again instead of started."""
+
+
+class Ordered(Reason):
+    """A person's word about a campaign."""
+
+    via: Annotated[str, Field(pattern="^(cli|api|console)$")] = "api"
+    """By what way; `slack` is set by us."""
 
 
 class Planned(Model):
@@ -65,6 +74,8 @@ class Planned(Model):
 class Campaign(Model):
     campaign: CampaignRow
     nodes: tuple[NodeProgress, ...]
+    orders: tuple[LedgerLine, ...] = ()
+    """What people ordered of it and where it stopped by itself, in order."""
 
 
 @router.post("/plan", summary="What it would do, node by node; nothing is begun")
@@ -76,14 +87,15 @@ async def plan(wish: Wish, served: Served, person: SignedIn) -> Planned:
 @router.post("", status_code=202, summary="Ask people for their yes to exactly this list, and begin when they give it")
 async def start(wish: Start, served: Served, person: SignedIn) -> Answer:
     person.require(Right.OPERATE)
-    wanted = Wish.model_validate(wish.model_dump(exclude={"plan_hash"}))
+    wanted = Wish.model_validate(wish.model_dump(exclude={"plan_hash", "via"}))
     found = await _planned(wanted, served, person)
     if found.hash != wish.plan_hash:
         raise Problem(409, f"the list has changed since it was shown ({wish.plan_hash}); look again, then start")
     policy = (await served.threads.run(served.stores.policies.active)).policy
     question = campaign_desk.question(found, policy, served.now())
+    word = Word.of("start", person.id, wish.via, wish.reason)
     try:
-        await served.threads.run(served.stores.campaigns.put, found, question.id, served.now())
+        await served.threads.run(served.stores.campaigns.put, found, question.id, served.now(), word)
     except Known as error:
         row = await _row(served, wish.id)
         # The same again, by the same person, after an answer that was lost.
@@ -107,23 +119,24 @@ async def campaigns(
 async def campaign(campaign: str, served: Served, person: SignedIn) -> Campaign:
     row = await _row(served, campaign)
     nodes = await served.threads.run(served.stores.campaigns.nodes, campaign)
-    return Campaign(campaign=row, nodes=tuple(nodes))
+    orders = await served.threads.run(served.stores.campaigns.words, campaign)
+    return Campaign(campaign=row, nodes=tuple(nodes), orders=tuple(orders))
 
 
 @router.post("/{campaign}/pause", summary="Begin nothing more; what is in hand ends")
-async def pause(campaign: str, order: Reason, served: Served, person: SignedIn) -> Answer:
+async def pause(campaign: str, order: Ordered, served: Served, person: SignedIn) -> Answer:
     person.require(Right.STOP)
-    return await _move(served, person, campaign, S.PAUSED, order.reason, POSSIBLE_IN["pause"])
+    return await _move(served, person, campaign, "pause", S.PAUSED, order, POSSIBLE_IN["pause"])
 
 
 @router.post("/{campaign}/halt", summary="Stop: orders that have not begun are taken back, nothing more is destroyed")
-async def halt(campaign: str, order: Reason, served: Served, person: SignedIn) -> Answer:
+async def halt(campaign: str, order: Ordered, served: Served, person: SignedIn) -> Answer:
     person.require(Right.STOP)
-    return await _stop(served, person, campaign, S.HALTED, order.reason, POSSIBLE_IN["halt"])
+    return await _stop(served, person, campaign, "halt", S.HALTED, order)
 
 
 @router.post("/{campaign}/resume", summary="Go on after a pause or a halt")
-async def resume(campaign: str, order: Reason, served: Served, person: SignedIn) -> Answer:
+async def resume(campaign: str, order: Ordered, served: Served, person: SignedIn) -> Answer:
     row = await _row(served, campaign)
     # What stopped by itself stopped for a reason: going on takes those who may approve.
     person.require(Right.WIDEN if row.state is S.HALTED else Right.OPERATE)
@@ -131,25 +144,25 @@ async def resume(campaign: str, order: Reason, served: Served, person: SignedIn)
     if stopped_itself(row.state, row.why):
         # Else the very thing that they have weighed would halt it again.
         nodes = await served.threads.run(served.stores.campaigns.nodes, campaign)
-        known = evidence(tally(row.plan.spec.care, nodes, served.now()), Beside())
+        known = evidence(tally(row.plan.spec.care, nodes, served.now()), Beside(out=row.out or {}))
     # From the state that the right was asked for.
     only_from = tuple(state for state in POSSIBLE_IN["resume"] if state is row.state)
-    return await _move(served, person, campaign, S.RUNNING, order.reason, only_from, known=known)
+    return await _move(served, person, campaign, "resume", S.RUNNING, order, only_from, known=known)
 
 
 @router.post("/{campaign}/widen", summary="Take the present stage as watched long enough")
-async def widen(campaign: str, order: Reason, served: Served, person: SignedIn) -> Answer:
+async def widen(campaign: str, order: Ordered, served: Served, person: SignedIn) -> Answer:
     person.require(Right.WIDEN)
     row = await _row(served, campaign)
     nodes = await served.threads.run(served.stores.campaigns.nodes, campaign)
     passed = widened(row.plan.spec.care, row.passed, nodes, served.now())
-    return await _move(served, person, campaign, S.RUNNING, order.reason, POSSIBLE_IN["widen"], passed=passed)
+    return await _move(served, person, campaign, "widen", S.RUNNING, order, POSSIBLE_IN["widen"], passed=passed)
 
 
 @router.post("/{campaign}/end", summary="End it for good; nodes that were drained are checked and returned")
-async def end(campaign: str, order: Reason, served: Served, person: SignedIn) -> Answer:
+async def end(campaign: str, order: Ordered, served: Served, person: SignedIn) -> Answer:
     person.require(Right.OPERATE)
-    return await _stop(served, person, campaign, S.ENDING, order.reason, POSSIBLE_IN["end"])
+    return await _stop(served, person, campaign, "end", S.ENDING, order)
 
 
 async def _planned(wish: Wish, served: Services, person: Principal) -> CampaignPlan:
@@ -170,34 +183,34 @@ async def _row(served: Services, campaign: str) -> CampaignRow:
 
 
 async def _stop(
-    served: Services,
-    person: Principal,
-    campaign: str,
-    to: CampaignState,
-    reason: str,
-    only_from: tuple[CampaignState, ...],
+    served: Services, person: Principal, campaign: str, what: str, to: CampaignState, order: Ordered
 ) -> Answer:
     """One that waits for its yes is over. That is tried first: a yes that comes meanwhile only leads on from there."""
-    over = ordered(S.ENDED, person.id, reason)
+    over = ordered(S.ENDED, person.id, order.reason)
+    word = Word.of(what, person.id, order.via, order.reason)
     move = served.stores.campaigns.move
-    if await served.threads.run(move, campaign, S.ENDED, over, served.now(), only_from=(S.ASKED,)):
+    if await served.threads.run(move, campaign, S.ENDED, over, served.now(), only_from=(S.ASKED,), word=word):
         return await _woken(served, person, campaign, S.ENDED)
-    return await _move(served, person, campaign, to, reason, tuple(s for s in only_from if s is not S.ASKED))
+    return await _move(
+        served, person, campaign, what, to, order, tuple(one for one in POSSIBLE_IN[what] if one is not S.ASKED)
+    )
 
 
 async def _move(
     served: Services,
     person: Principal,
     campaign: str,
+    what: str,
     to: CampaignState,
-    reason: str,
+    order: Ordered,
     only_from: tuple[CampaignState, ...],
     **more: Any,
 ) -> Answer:
     """Written first, where each node reads it before anything is destroyed; the workflow is only woken."""
-    why = ordered(to, person.id, reason)
+    why = ordered(to, person.id, order.reason)
+    word = Word.of(what, person.id, order.via, order.reason)
     moved = bool(only_from) and await served.threads.run(
-        served.stores.campaigns.move, campaign, to, why, served.now(), only_from=only_from, **more
+        served.stores.campaigns.move, campaign, to, why, served.now(), only_from=only_from, word=word, **more
     )
     if not moved:
         row = await _row(served, campaign)

@@ -403,6 +403,13 @@ async def test_a_campaign_is_shown_and_stopped(
     assert row is not None
     assert (row.state, row.why) == (CampaignState.HALTED, "halted by vera: wrong image")
     assert (await client.post("/campaigns/driver/resume", data=own)).status_code == 403
+    stores.campaigns.move("driver", CampaignState.HALTED, "what came next", now)
+    for path in ("/campaigns/driver", "/audit?person=vera"):
+        assert "halt by vera (console): wrong image" in (await client.get(path)).text, path
+    assert '<a href="/campaigns/driver">driver</a>' in (await client.get("/audit?person=vera")).text
+    exported = await client.get("/audit/export", params={"format": "jsonl", "text": "halt by vera"})
+    (line,) = (json.loads(one) for one in exported.text.splitlines())
+    assert (line["kind"], line["subject"], line["data"]["via"]) == ("campaign", "driver", "console")
     assert (await client.post("/campaigns/driver/explode", data=own)).status_code == 404
 
 

@@ -337,6 +337,8 @@ async def test_a_campaign_tells_whom_people_left_out(
     stores.campaigns.change("driver", {f"{node.cluster}/{node.name}": {"state": NodeState.SKIPPED, "by": "kim"}})
     told = await order(client, slack, VERA, "campaign driver")
     assert told.endswith("1 of 1 nodes are through, 1 left out by people (1 by kim)")
+    await order(client, slack, VERA, "campaign driver halt smoke")
+    assert [line.text for line in stores.campaigns.words("driver")] == ["halt by vera (slack): smoke"]
 
 
 async def test_a_wrong_command_is_answered_with_what_to_write(client: httpx.AsyncClient, slack: FarSlack) -> None:

@@ -15,7 +15,8 @@ from activities.ports import Unreadable
 from activities.storage import machine_tables, order_tables  # noqa: F401  (they enter the metadata)
 from activities.storage.database import Database, SchemaError
 from activities.storage.ledger import Ledger
-from activities.storage.migrations.versions import v0006_left_out, v0007_thaw_votes
+from activities.storage.migrations.versions import v0006_left_out, v0007_thaw_votes, v0008_weighed_pools
+from activities.storage.order_tables import campaigns
 from activities.storage.tables import breakers, fences, metadata, notes
 from tests.unit.fleet.fleet import T0
 
@@ -51,6 +52,28 @@ def test_the_version_before_reads_the_votes_to_thaw(empty_url: str) -> None:
         with Operations.context(MigrationContext.configure(connection)):
             v0007_thaw_votes.downgrade()
         assert connection.execute(sa.select(fences.c.thaw_votes)).scalar_one() == ["ada", "grace"]
+    database.close()
+
+
+def test_what_people_have_weighed_is_read_by_the_version_before_and_after(empty_url: str) -> None:
+    database = Database(empty_url)
+    database.upgrade()
+    row = {
+        "id": "drv", "state": "running", "passed": 0, "why": "", "at_once": 1, "approval": "a", "plan_hash": "p",
+        "requested_by": "ada", "at": T0, "updated_at": T0, "plan": {},
+    }  # fmt: skip
+    known = {"acted": 3, "failed": 2, "out": {"c/train": 18.75}}
+    with database.transaction() as connection:
+        connection.execute(sa.insert(campaigns).values(**row, known=known))
+        connection.execute(sa.insert(campaigns).values(**row | {"id": "other"}))
+        with Operations.context(MigrationContext.configure(connection)):
+            for step, left in (
+                (v0008_weighed_pools.downgrade, {"acted": 3, "failed": 2, "out_percent": 0.0}),
+                (v0008_weighed_pools.upgrade, {"acted": 3, "failed": 2, "out": {}}),
+            ):
+                step()
+                rows = connection.execute(sa.select(campaigns.c.id, campaigns.c.known))
+                assert {row.id: row.known for row in rows} == {"drv": left, "other": None}
     database.close()
 
 

@@ -11,8 +11,10 @@ from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
 from activities import signatures as sig
+from activities.approved import Approved
 from activities.machines import MachineActivities
 from activities.ports import Unreadable, Verb
+from medevac.fleet.order import Order
 from medevac.incident import End, Outcome, StepKey
 from simulation.hazards import Behaviour, Effect, Manner, Read
 from tests.unit.activities.house import CLUSTER, INCIDENT, House, environment, run
@@ -159,6 +161,17 @@ def test_refused_when_another_machine_took_the_name(house: House, machines: Mach
     node = house.marked(house.busy_node())
     house.world.swap(node.name, CLUSTER)
     refused(house, machines, house.act_request(node), "uid")
+
+
+def test_a_campaigns_order_is_refused_on_a_machine_that_is_not_on_its_list(
+    house: House, machines: MachineActivities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Approved, "check_order", lambda *_: None)
+    node = house.marked(house.busy_node())
+    order = Order(campaign="drv", approval="campaign-drv", rung="reboot", uid="uid-old", machine_id=node.machine.id)
+    refused(house, machines, house.act_request(node, order=order), "campaign drv lists uid-old")
+    listed = house.act_request(node, n=2, order=order.of(node.uid, node.machine.id))
+    assert run(machines.act, listed).outcome is Outcome.DONE
 
 
 def test_an_uncordon_is_a_veto_that_names_a_person(house: House, machines: MachineActivities) -> None:

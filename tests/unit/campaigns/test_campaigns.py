@@ -124,6 +124,22 @@ def test_it_is_no_faster_than_the_budget_of_its_pools() -> None:
     assert listed(fleet(40, 40), policy=tight).at_once == 1
 
 
+def test_what_no_campaign_may_touch_is_not_checked_either() -> None:
+    wanted = spec(act="check")
+    kept = {
+        "n00": {"hands_off": "storage-team"}, "n01": {"foreign_cordon": "kim"}, "n02": {"ready": False},
+    }  # fmt: skip
+    nodes = [one.model_copy(update=kept.get(one.name, {})) for one in fleet(4)]
+    found = listed(nodes, wanted)
+    assert [member.node for member in found.members] == ["n03"]
+    assert {one.node for one in found.skipped} == set(kept)
+    with pytest.raises(Nothing, match="mode observe"):
+        listed(fleet(4), wanted, policy=policy(Mode.OBSERVE))
+    stray = spec(act="check", selector={"clusters": ["c"]})
+    with pytest.raises(Nothing, match="in no pool"):
+        listed([node(name="n9", pool=None)], stray, policy=policy(Mode.AUTO))
+
+
 # -- stopping --------------------------------------------------------------------------------------------------
 
 
@@ -143,7 +159,7 @@ HOUR_NODES = 20 * 3_600.0
         (Evidence(acted=20, faulted=2, exposure_node_s=HOUR_NODES), "had a fault"),
         (Evidence(acted=20, jobs_hurt=2, exposure_node_s=HOUR_NODES), "lost a job"),
         (Evidence(acted=20, failed=3, exposure_node_s=HOUR_NODES), "failed on 3 of 20"),
-        (Evidence(acted=20, out_percent=10.0), "out of service"),
+        (Evidence(acted=20, out={"c/train": 10.0, "c/infer": 3.0}), "out of service"),
     ],
 )
 def test_it_halts_for(seen: Evidence, word: str) -> None:
@@ -201,6 +217,25 @@ def test_let_go_on_after_a_halt_only_what_comes_then_halts_it_again() -> None:
     assert (resumed.state, len(resumed.send)) == (CampaignState.RUNNING, 5)
     again = step(CARE, 20, CampaignState.RUNNING, 0, nodes(4, 3), Beside(), later, known=known)
     assert (again.state, "2 of 2 nodes" in again.why) == (CampaignState.HALTED, True)
+
+
+def looks_at(out: dict[str, float], known: Evidence | None) -> tuple[str, Evidence | None]:
+    """Why it halts at this look, and what is weighed from then on."""
+    known = known and known.still_weighed(out, CARE.out_percent)
+    found = step(CARE, 20, CampaignState.RUNNING, 0, nodes_of(100), Beside(out=out), NOW, known=known)
+    return (found.why if found.state is CampaignState.HALTED else ""), known
+
+
+def test_nodes_out_of_service_that_people_have_weighed_halt_it_again_only_where_they_become_more() -> None:
+    known: Evidence | None = Evidence(out={"c/train": 18.75})
+    for out in ({"c/train": 18.75}, {"c/train": 11.0}, {"c/train": 18.75}, {"c/train": 18.75, "c/serve": 9.0}):
+        why, known = looks_at(out, known)
+        assert not why
+    assert "25.0 % of pool c/train" in looks_at({"c/train": 25.0}, known)[0]
+    assert "12.0 % of pool c/serve" in looks_at({"c/train": 18.75, "c/serve": 12.0}, known)[0], "which nobody weighed"
+    why, known = looks_at({"c/train": 6.0}, known)
+    assert not why
+    assert "12.0 % of pool c/train" in looks_at({"c/train": 12.0}, known)[0], "that it fell was the end of the first"
 
 
 def a_part_left_out(acted: int, untouched: int, good: int, total: int = 1_000, **more: Any) -> list[NodeProgress]:

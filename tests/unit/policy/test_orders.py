@@ -72,3 +72,23 @@ def test_no_check_no_order() -> None:
     plan = decide(ordered(), check_covers=frozenset())
     assert plan.action is Action.HAND_OVER
     assert "no check covers" in said(plan)
+
+
+def test_an_order_is_for_the_machine_on_the_list_and_no_other() -> None:
+    here = node()
+    assert decide(ordered(uid=here.uid, machine_id=here.machine.id), where=here).action is Action.ACT
+    for listed in ({"machine_id": "m-old"}, {"machine_id": here.machine.id, "uid": "uid-old"}):
+        plan = decide(ordered(**listed), where=here)
+        assert (plan.action, plan.order, plan.mark) == (Action.OBSERVE, None, False)
+        assert "old" in plan.reasons[0]
+        assert "campaign drv-580 lists" in plan.reasons[0]
+
+
+def test_the_machine_is_part_of_what_was_planned_where_the_list_says_it() -> None:
+    here = node()
+    bare, named = decide(ordered()), decide(ordered(uid=here.uid, machine_id=here.machine.id))
+    assert bare.hash != named.hash
+    assert bare.order is not None
+    assert bare.order.model_dump(exclude=bare.order.unsaid).keys() == {
+        "campaign", "approval", "rung", "drain", "image", "deadline_s",
+    }, "plans of before keep their hash, and their questions with it"  # fmt: skip

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,14 +19,19 @@ from activities.campaign_world import CampaignWorld
 from activities.campaigning import CampaignActivities
 from activities.census import CensusTaker
 from activities.failures import Bounded
+from activities.ports import CheckResult, Mark
 from activities.registry import Registry
 from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState
 from medevac.events.event import HealthEvent, Kind
+from medevac.faults.classes import Covers
 from medevac.fleet.node import Node
-from medevac.incident import IncidentView, State, Stop
+from medevac.incident import End, IncidentView, State, StepKey, Stop
+from medevac.policy.loading import preset
 from simulation.world import World
 from tests.unit.worker.conftest import StubEngine, bearer, view_of
 from tests.unit.worker.test_case_commands import Api
+from worker import campaign_desk
+from worker.cli import api as cli_api
 from worker.cli import campaign as commands
 from worker.cli.app import run
 from worker.gateway.services import Services
@@ -90,6 +99,11 @@ async def test_anyone_stops_it_and_only_approvers_let_a_halted_one_go_on(
         found, answer = await post(client, f"/driver-580/{what}", {"reason": "because"}, who)
         assert found == status, (what, answer)
     assert engine.woken == ["campaign/driver-580"] * 5
+    answer = await client.get("/v1/campaigns/driver-580", headers=VERA)
+    assert [one["text"] for one in answer.json()["orders"]] == [
+        "start by otto (api): after the move", "pause by vera (api): because", "resume by otto (api): because",
+        "halt by vera (api): because", "resume by ada (api): because", "end by otto (api): because",
+    ], "what was refused is no order"  # fmt: skip
     assert (await post(client, "/nothing/halt", {}, VERA))[0] == 404
 
 
@@ -141,16 +155,16 @@ class Running:
         self.stores = stores
         self.now = _now(stores)
         self.told: list[tuple[str, Kind]] = []
-        seen = CampaignWorld(stores.database, CensusTaker(registry, stores.policies, Bounded(2)))
-        acts = CampaignActivities(stores.campaigns, seen, registry, self._hear, lambda: self.now)
-        self._run = partial(ActivityEnvironment().run, acts.step)
+        seen = CampaignWorld(stores.database, CensusTaker(registry, stores.policies, Bounded(2), fresh_s=0.0))
+        acts = CampaignActivities(stores.campaigns, seen, registry, self._hear, stores.policies, lambda: self.now)
+        self.run = partial(ActivityEnvironment().run, acts.step)
 
     def _hear(self, cluster: str, name: str, event: HealthEvent) -> None:
         self.told.append((name, event.kind))
 
     def step(self, minutes: float = 0.5) -> sig.CampaignStepped:
         self.now += timedelta(minutes=minutes)
-        stepped: sig.CampaignStepped = self._run(sig.CampaignStepRequest(campaign="driver-580", n=1))
+        stepped: sig.CampaignStepped = self.run(sig.CampaignStepRequest(campaign="driver-580", n=1))
         return stepped
 
     def shows(self, node: Node, state: State, **more: Any) -> IncidentView:
@@ -168,13 +182,17 @@ class Running:
         return [name for name, kind in self.told if kind is Kind.PLANNED]
 
 
-@pytest.fixture
-async def running(client: httpx.AsyncClient, stores: Stores, registry: Registry) -> Running:
-    wish = WISH | {"act": "reboot", "selector": {"clusters": ["sim-a"], "pools": ["train"]}}
+async def begun(client: httpx.AsyncClient, stores: Stores, registry: Registry, **given: Any) -> Running:
+    wish = WISH | {"act": "reboot", "selector": {"clusters": ["sim-a"], "pools": ["train"]}} | given
     _, planned = await post(client, "/plan", wish)
     assert (await post(client, "", wish | {"plan_hash": planned["plan_hash"]}))[0] == 202
     stores.campaigns.move("driver-580", CampaignState.RUNNING, "approved", _now(stores))
     return Running(stores, registry)
+
+
+@pytest.fixture
+async def running(client: httpx.AsyncClient, stores: Stores, registry: Registry) -> Running:
+    return await begun(client, stores, registry)
 
 
 @pytest.fixture
@@ -275,6 +293,315 @@ def test_a_node_that_a_person_left_out_is_shown_so(
     said = capsys.readouterr().out
     assert "1 left out by kim" in said
     assert "left out by kim: mine" in " ".join(said.split())
+
+
+# -- the machine that people agreed to ------------------------------------------------------------------------
+
+
+def test_a_node_that_was_made_anew_before_its_turn_gets_no_order_and_another_goes(
+    running: Running, stores: Stores, world: World
+) -> None:
+    row = stores.campaigns.get("driver-580")
+    assert row is not None
+    first, second = row.plan.members[:2]
+    other = world.swap(first.node, "sim-a")
+    stepped = running.step()
+    left = running.node(first.node)
+    assert (left.state, running.told) == (NodeState.SKIPPED, [])
+    assert left.why == f"it is machine {other.machine.id} now; campaign driver-580 lists {first.machine_id}"
+    assert stepped.look_again_s <= 1
+    running.step()
+    assert running.sent == [second.node]
+
+
+def test_a_node_that_was_made_anew_before_its_incident_began_gets_its_order_taken_back(
+    running: Running, canary: Node, world: World
+) -> None:
+    running.step()
+    assert running.sent == [canary.name] * 2, "told again until an incident shows it"
+    world.swap(canary.name, "sim-a")
+    running.step()
+    assert running.node(canary.name).state is NodeState.SKIPPED
+    assert running.told[-1] == (canary.name, Kind.RECOVERED)
+    assert running.sent.count(canary.name) == 2
+
+
+# -- who is out of service ------------------------------------------------------------------------------------
+
+
+def marked(registry: Registry, node: Node, incident: str) -> None:
+    mark = Mark(incident=incident, code="planned", faults=(ORDERED,), reason="test")
+    registry.cluster("sim-a").mark(node.name, mark)
+
+
+def in_train(world: World) -> list[Node]:
+    return [node for node in world.nodes("sim-a") if node.pool == "train"]
+
+
+async def test_a_rack_that_a_drain_keeps_out_is_nobody_elses_doing(
+    client: httpx.AsyncClient, stores: Stores, registry: Registry, world: World
+) -> None:
+    nodes = in_train(world)[:3]
+    care = {"at_once": 3, "stages": [5], "soak": 0}
+    drain = await begun(
+        client, stores, registry, act="drain", care=care, selector={"nodes": [node.name for node in nodes]}
+    )
+    drain.step()
+    while sent := [node for node in nodes if drain.node(node.name).state is NodeState.SENT]:
+        for node in sent:
+            marked(registry, node, f"inc-{node.name}")
+            drain.shows(node, State.WATCHING, id=f"inc-{node.name}")
+        drain.step()
+    assert {drain.node(node.name).state for node in nodes} == {NodeState.DONE}
+    stepped = drain.step(minutes=30)
+    assert (stepped.state, "drained and held" in stepped.why) == (CampaignState.SOAKING, True)
+
+
+async def test_one_who_lets_it_go_on_has_weighed_the_nodes_that_are_out(
+    running: Running, client: httpx.AsyncClient, stores: Stores, registry: Registry, world: World, canary: Node
+) -> None:
+    ill = [node for node in in_train(world) if node.name != canary.name]
+    for node in ill[:2]:
+        marked(registry, node, "inc-other")
+    halted = running.step()
+    assert (halted.state, "out of service by other causes" in halted.why) == (CampaignState.HALTED, True)
+    status, _ = await post(client, "/driver-580/resume", {"reason": "a known rack"}, ADA)
+    assert status == 200
+    assert running.step().state is CampaignState.RUNNING
+    marked(registry, ill[2], "inc-other")
+    assert running.step().state is CampaignState.HALTED, "one more than they had seen"
+    await post(client, "/driver-580/resume", {"reason": "that too"}, ADA)
+    for node in ill[:3]:
+        registry.cluster("sim-a").lift(node.name, "inc-other")
+    assert running.step().state is CampaignState.RUNNING
+    for node in ill[:2]:
+        marked(registry, node, "inc-new")
+    assert running.step().state is CampaignState.HALTED, "what they had weighed was over"
+
+
+def test_nodes_on_which_it_failed_are_counted_as_that_alone(
+    running: Running, stores: Stores, registry: Registry, world: World, canary: Node
+) -> None:
+    failed = [canary, *[node for node in in_train(world) if node.name != canary.name][:1]]
+    for node in failed:
+        marked(registry, node, f"inc-{node.name}")
+        running.shows(node, State.HANDED_OVER, id=f"inc-{node.name}", summary="no proof")
+        sent = {"state": NodeState.SENT, "sent_at": running.now}
+        stores.campaigns.change("driver-580", {f"sim-a/{node.name}": sent})
+    running.step()
+    running.step(minutes=5)
+    row = stores.campaigns.get("driver-580")
+    assert row is not None
+    assert {running.node(node.name).state for node in failed} == {NodeState.FAILED}
+    assert (row.state, row.out) == (CampaignState.HALTED, {})
+    assert "failed on 2 of 2" in row.why
+    for node in failed:
+        running.shows(node, State.HANDED_OVER, id=f"inc-{node.name}", end=End.WITHDRAWN, rev=1)
+    running.step()
+    row = stores.campaigns.get("driver-580")
+    assert row is not None
+    assert list(row.out or {}) == ["sim-a/train"], "once its incident is over, whoever keeps it out is another"
+
+
+# -- checks ---------------------------------------------------------------------------------------------------
+
+
+class ScriptedChecks:
+    """Each run of a check is of its own key; the answers come in turn, the last one for ever."""
+
+    simulated = True
+
+    def __init__(self, *answers: CheckResult | None) -> None:
+        self.answers = list(answers)
+        self.keys: list[str] = []
+
+    def covers(self, node: Node) -> frozenset[Covers]:
+        return frozenset({Covers.SERVICE})
+
+    def run(self, node: Node, covers: tuple[Covers, ...], key: StepKey) -> CheckResult | None:
+        self.keys.append(str(key))
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+def result(passed: bool, reason: str = "", *, flake: bool = False) -> CheckResult:
+    covers = (Covers.SERVICE,)
+    return CheckResult(passed=passed, covers=covers, started_at=datetime.now(UTC), reason=reason, flake=flake)
+
+
+FLAKE = result(False, "it never started: ImagePullBackOff", flake=True)
+Checking = Callable[..., Awaitable[tuple[Running, ScriptedChecks, Node]]]
+
+
+@pytest.fixture
+def checking(
+    client: httpx.AsyncClient, stores: Stores, registry: Registry, world: World, monkeypatch: pytest.MonkeyPatch
+) -> Checking:
+    async def checking(*answers: CheckResult | None) -> tuple[Running, ScriptedChecks, Node]:
+        """A campaign of one node, which has its turn."""
+        node, checks = in_train(world)[0], ScriptedChecks(*answers)
+        monkeypatch.setattr(registry, "checks", lambda _: checks)
+        running = await begun(client, stores, registry, act="check", selector={"nodes": [node.name]})
+        running.step()
+        assert (running.node(node.name).state, checks.keys) == (NodeState.SENT, [])
+        return running, checks, node
+
+    return checking
+
+
+async def test_a_check_that_could_not_run_is_run_again(checking: Checking) -> None:
+    running, checks, node = await checking(FLAKE, None, result(True))
+    running.step()
+    first = running.node(node.name)
+    assert (first.state, "ImagePullBackOff; it is run again" in first.why) == (NodeState.SENT, True)
+    running.step()
+    running.step()
+    assert running.node(node.name).state is NodeState.DONE
+    assert len(set(checks.keys)) == 2
+    assert running.told == []
+
+
+async def test_a_node_that_no_check_could_look_at_is_no_success_and_no_fault(checking: Checking) -> None:
+    running, checks, node = await checking(FLAKE)
+    for _ in range(6):
+        running.step()
+    last = running.node(node.name)
+    assert (last.state, len(set(checks.keys))) == (NodeState.FAILED, 4)
+    assert last.why == "4 checks could not run, the last: it never started: ImagePullBackOff"
+    assert running.told == [], "nothing was found out about the node"
+
+
+async def test_a_node_that_fails_its_check_opens_an_incident(checking: Checking) -> None:
+    running, _, node = await checking(result(False, "a lane is down"))
+    running.step()
+    assert running.node(node.name).state is NodeState.FAILED
+    assert running.told == [(node.name, Kind.FAULT)]
+
+
+async def test_the_incident_of_its_own_failed_check_is_not_anothers(checking: Checking) -> None:
+    """The process died between the word to the node and the word in the ledger."""
+    running, _, node = await checking(result(False, "a lane is down"))
+    running.shows(node, State.HEARD, fault="check/service", faults=("check/service",))
+    running.step()
+    assert running.node(node.name).state is NodeState.FAILED
+
+
+async def test_a_node_that_falls_ill_before_its_turn_is_not_checked(checking: Checking) -> None:
+    running, checks, node = await checking(result(True))
+    view = running.shows(node, State.MARKED, fault="xid/79", faults=("xid/79",))
+    running.step()
+    left = running.node(node.name)
+    assert (left.state, left.why, checks.keys) == (NodeState.SKIPPED, f"incident {view.id} has it", [])
+
+
+async def test_no_check_is_begun_in_a_pool_that_only_observes_by_now(checking: Checking, stores: Stores) -> None:
+    running, checks, node = await checking(result(True))
+    text = preset("demo").replace("mode: auto", "mode: observe")
+    stores.policies.activate(stores.policies.propose(text, "ada", running.now), None, running.now)
+    running.step()
+    assert "is in mode observe" in running.node(node.name).why
+    assert checks.keys == []
+
+
+async def test_no_check_is_begun_on_another_machine(checking: Checking, world: World) -> None:
+    running, checks, node = await checking(result(True))
+    world.swap(node.name, "sim-a")
+    running.step()
+    assert "campaign driver-580 lists" in running.node(node.name).why
+    assert checks.keys == []
+
+
+@pytest.mark.parametrize("stop", ["halt", "end"])
+async def test_a_stop_ends_checks_without_a_word_to_nodes_that_never_had_an_order(
+    checking: Checking, client: httpx.AsyncClient, stop: str
+) -> None:
+    running, checks, node = await checking(None, result(True, "all well"))
+    await post(client, f"/driver-580/{stop}", {"reason": "enough"}, OTTO)
+    running.step()
+    left = running.node(node.name)
+    assert (left.state, checks.keys, running.told) == (NodeState.SKIPPED, [], [])
+    assert "by otto: enough" in left.why
+
+
+async def test_a_check_that_runs_is_read_to_its_end_though_the_campaign_is_halted(
+    checking: Checking, client: httpx.AsyncClient
+) -> None:
+    running, checks, node = await checking(None, FLAKE)
+    running.step()
+    await post(client, "/driver-580/halt", {"reason": "enough"}, OTTO)
+    running.step()
+    last = running.node(node.name)
+    assert (last.state, running.told, len(set(checks.keys))) == (NodeState.SKIPPED, [], 1)
+    assert "could not run: it never started: ImagePullBackOff; the campaign is halted" in last.why
+
+
+# -- what was ordered -----------------------------------------------------------------------------------------
+
+
+async def test_an_order_stands_though_the_next_step_says_what_it_waits_for(
+    running: Running, canary: Node, client: httpx.AsyncClient, services: Services, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    running.stores.campaigns.move("driver-580", CampaignState.HALTED, "it failed on 2 of 2 nodes", running.now)
+    await post(client, "/driver-580/resume", {"reason": "a broken BMC", "via": "cli"}, ADA)
+    stepped = running.step()
+    assert [word.text for word in stepped.words] == ["resume by ada (cli): a broken BMC"], "to be told in chat"
+    told = sig.CampaignStepRequest(campaign="driver-580", n=2, told=stepped.words[-1].n)
+    assert running.run(told).words == ()
+    monkeypatch.setattr(commands, "_api", lambda: Api(services))
+    assert await asyncio.to_thread(run, ["campaign", "show", "driver-580"]) == 0
+    assert "resume by ada (cli): a broken BMC" in " ".join(capsys.readouterr().out.split())
+    status, _ = await post(client, "/driver-580/pause", {"via": "slack"}, ADA)
+    assert status == 422, "only Slack's own door says that"
+
+
+def test_where_it_halts_by_itself_stands_too(running: Running, canary: Node, stores: Stores) -> None:
+    failed = {"state": NodeState.FAILED, "sent_at": running.now, "over_at": running.now}
+    nodes = stores.campaigns.nodes("driver-580")[:2]
+    stores.campaigns.change("driver-580", {one.key: failed for one in nodes})
+    assert running.step().state is CampaignState.HALTED
+    assert [(line.key.step, line.text[:28]) for line in stores.campaigns.words("driver-580")][1:] == [
+        ("halt", "halted by itself: it failed "),
+    ]
+
+
+# -- large fleets ---------------------------------------------------------------------------------------------
+
+
+async def test_the_work_of_many_nodes_is_read_in_one(
+    client: httpx.AsyncClient, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish = WISH | {"act": "reboot"}
+    _, one_by_one = await post(client, "/plan", wish)
+    assert any(member["jobs"] for member in one_by_one["plan"]["members"])
+
+    def never(name: str) -> Any:
+        raise AssertionError(f"{name} was read by itself")
+
+    monkeypatch.setattr(campaign_desk, "MANY", 2)
+    monkeypatch.setattr(registry.cluster("sim-a"), "workloads", never)
+    _, together = await post(client, "/plan", wish)
+    assert together["plan"]["members"] == one_by_one["plan"]["members"]
+
+
+def test_a_list_that_takes_too_long_says_so_and_blames_no_gateway(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    waited: list[float] = []
+
+    def late(request: httpx.Request) -> httpx.Response:
+        waited.append(request.extensions["timeout"]["read"])
+        raise httpx.ReadTimeout("timed out", request=request)
+
+    api = cli_api.Api("http://gateway", "token")
+    api._client = httpx.Client(base_url="http://gateway", transport=httpx.MockTransport(late))
+    monkeypatch.setattr(commands, "_api", lambda: api)
+    file = tmp_path / "c.yaml"
+    file.write_text(json.dumps(WISH))
+    assert run(["campaign", "plan", str(file)]) == 1
+    said = capsys.readouterr().err
+    assert waited == [300.0]
+    assert "has not answered within 300 s: it reads every node of the selector and the work on it" in said
+    assert "is the gateway up" not in said
 
 
 def _now(stores: Stores) -> Any:
