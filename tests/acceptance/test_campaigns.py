@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_500)]
 
 NODES = 64
 CARE = {"stages": [2, 5], "soak": "2s", "look": "0.5s", "at_once": 16, "window": "20m", "deadline": "10m"}
-"""Window and deadline are longer than any run: neither is waited for."""
+"""Window and deadline are longer than any run: neither is waited for, but where a test says so."""
 
 
 @pytest.fixture
@@ -62,7 +62,8 @@ async def test_every_listed_node_once_after_one_yes(up: Running) -> None:
     broken = up.pick(pool="train")
     await up.report(broken, "xid/64")  # Handed over to its maker: a node in an incident is not the campaign's.
     await up.until(lambda: (v := up.incident(broken.name)) and v.state == "handed_over", "it is handed over")
-    listed = await start(up)
+    # Of the one call that is never made, nothing but the end of its time can tell.
+    listed = await start(up, care=CARE | {"deadline": "90s"})
     assert listed
     assert broken.name not in listed
     assert state(up) is CampaignState.ASKED
