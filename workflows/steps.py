@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState, is_cancelled_exception
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 from temporalio.workflow import ActivityCancellationType
 
@@ -24,6 +24,8 @@ Out = TypeVar("Out")
 
 FROZEN = "Frozen"
 """Type of the error with which an activity waits for a thaw."""
+RAN_OUT = "retries-ran-out"
+"""Histories without this patch took retries that ran out of time for a plain failure."""
 
 
 class Interrupted(Exception):
@@ -127,13 +129,23 @@ class Steps:
         """How a step ended that did not answer. Only the workflow knows, so it writes the line."""
         now = workflow.now()
         cancelled = StepResult(outcome=Outcome.CANCELLED, reason="interrupted", at=now)
-        result = outcome_of(error, now) if error else cancelled
+        late = error is not None and ran_out(error) and workflow.patched(RAN_OUT)
+        result = outcome_of(error, now, late=late) if error else cancelled
         self.run.lines.append(result.line(key, activity.name, now))
         return result
 
 
-def outcome_of(error: ActivityError, at: datetime) -> StepResult:
-    """How a step ended that did not answer: its time ran out, it was cancelled, or it failed for good."""
+def ran_out(error: ActivityError) -> bool:
+    """Its last attempt failed, and the next would have come after its time: an earlier one may have had its effect."""
+    cause = error.cause
+    return error.retry_state is RetryState.TIMEOUT and isinstance(cause, ApplicationError) and cause.type != FROZEN
+
+
+def outcome_of(error: ActivityError, at: datetime, *, late: bool = False) -> StepResult:
+    """How a step ended that did not answer: its time ran out, it was cancelled, or it failed for good.
+
+    `late`: retries that ran out of time (`ran_out`) count as a time-out, as where the server's timer ends them.
+    """
     if is_cancelled_exception(error):
         return StepResult(outcome=Outcome.CANCELLED, reason="cancelled", at=at)
     cause = error.cause
@@ -145,4 +157,6 @@ def outcome_of(error: ActivityError, at: datetime) -> StepResult:
         why = str(cause.cause) if cause.cause else "no answer"
         return StepResult(outcome=Outcome.TIMED_OUT, reason=f"time is over: {why}", at=at)
     reason = cause.message if isinstance(cause, ApplicationError) and cause.message else str(cause or error)
+    if late and ran_out(error):
+        return StepResult(outcome=Outcome.TIMED_OUT, reason=f"time is over: {reason}"[:500], at=at)
     return StepResult(outcome=Outcome.FAILED, reason=reason[:500], at=at)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from temporalio.client import WorkflowHandle
+from temporalio.exceptions import ApplicationError
 
 from activities import signatures as sig
 from activities.signatures import Verb
@@ -89,6 +90,22 @@ async def test_a_call_without_an_answer_is_not_made_again_but_proved(start: Star
     ends = [line.text for line in script.lines if line.kind == "step" and line.key.step == "act-reboot"]
     assert len(ends) == 1
     assert ends[0].startswith("act: timed_out"), "what only the workflow knows stands in the ledger, too"
+
+
+async def test_retries_that_run_out_of_time_are_no_failure_but_an_unanswered_call(start: Start, script: Script) -> None:
+    """The server ends such a step by its last error, not by its timer; an earlier attempt may have been heard."""
+
+    def waits_too_long(_: sig.ActRequest) -> StepResult:
+        raise ApplicationError("its BMC is busy", next_retry_delay=timedelta(hours=1))
+
+    script.planner = once(Rung.REBOOT, step_s=5)
+    script.on(sig.ACT, waits_too_long)
+    handle = await start()
+    async with asyncio.timeout(PATIENCE_S):
+        assert await handle.result() == "returned"
+    assert len(script.asked(sig.ACT)) == 1, "the error itself ended it"
+    ends = [line.text for line in script.lines if line.kind == "step" and line.key.step == "act-reboot"]
+    assert ends == ["act: timed_out: time is over: its BMC is busy"]
 
 
 async def test_a_call_without_answer_and_proof_counts_as_tried(start: Start, script: Script) -> None:
