@@ -138,7 +138,7 @@ def refusal(view: ApprovalView, vote: Vote, now: datetime) -> str | None:
     if not vote.voter.strip():
         return "a vote needs a signed-in person"
     before = _vote_of(view, vote.voter)
-    if before is not None and before.verdict is vote.verdict:
+    if heard(view, vote.voter, vote.verdict):
         return None
     decided = result(view, now)
     if decided is not None:
@@ -157,6 +157,12 @@ def refusal(view: ApprovalView, vote: Vote, now: datetime) -> str | None:
     if vote.shown_hash != view.shown_hash:
         return "the list changed since you were shown it; look again, then vote"
     return None
+
+
+def heard(view: ApprovalView, voter: str, verdict: Verdict) -> bool:
+    """Whether this very vote is in the view: sent again, it is answered as it was the first time."""
+    before = _vote_of(view, voter)
+    return before is not None and before.verdict is verdict
 
 
 def cast(view: ApprovalView, vote: Vote, now: datetime) -> tuple[ApprovalView, str]:

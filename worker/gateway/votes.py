@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import Field
 
 from activities.ports import Unreadable
+from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalState, ApprovalView, Verdict, Vote
 from medevac.incident import Line, StepKey
 from medevac.model import Model, digest
@@ -41,7 +43,7 @@ async def cast(served: Services, person: Principal, approval: str, ballot: Ballo
     person.require(Right.VOTE)
     view = await find(served, approval)
     if view.state is not ApprovalState.PENDING:
-        raise Problem(409, late(view))
+        return over(view, person, ballot, served.now())
     if served.signer is None:
         raise Problem(503, "this gateway has no vote key, so no vote counts; set MEDEVAC_VOTE_KEY (`medevac vote-key`)")
     word = served.signer.sign(
@@ -66,7 +68,9 @@ async def cast(served: Services, person: Principal, approval: str, ballot: Ballo
             outcome = "early"
             raise Problem(503, early(approval)) from None
         outcome = "late"
-        raise Problem(409, late(view)) from None
+        told = over(view, person, ballot, served.now())
+        outcome = "done"
+        return told
     except Unavailable:
         outcome = "unavailable"
         raise
@@ -101,6 +105,16 @@ async def find(served: Services, approval: str) -> ApprovalView:
 
 def early(approval: str) -> str:
     return f"{approval} is only just being put to people; vote again in a moment"
+
+
+def over(view: ApprovalView, person: Principal, ballot: Ballot, now: datetime) -> str:
+    """What a vote on a decided question is told; one that stands in it already, what it came to. Raises `Problem`.
+
+    Whoever got no answer to the vote that decided sends it again, and must not hear that it changed nothing.
+    """
+    if tally.heard(view, person.id, ballot.verdict):
+        return tally.status(view, now)
+    raise Problem(409, late(view))
 
 
 def late(view: ApprovalView) -> str:

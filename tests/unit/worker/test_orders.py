@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from activities.ports import Unreadable
-from medevac.approvals.approval import ApprovalResult, ApprovalState, ApprovalView, Waiter
+from medevac.approvals.approval import ApprovalResult, ApprovalState, ApprovalView, Vote, Waiter
 from medevac.approvals.signing import Signatures
 from medevac.fleet.node import Node
 from medevac.incident import End, Line, StepKey
@@ -17,6 +17,7 @@ from medevac.policy.plan import ApprovalNeed
 from simulation.world import World
 from tests.unit.worker.conftest import StubEngine, bearer, view_of
 from tests.votes import KEYS
+from worker.engine import NotRunning
 from worker.gateway.app import create_app
 from worker.gateway.services import Services
 from worker.stores import Stores
@@ -163,6 +164,33 @@ async def test_a_late_vote_is_answered_from_the_ledger(
     for word in ("too late", "rejected by grace", "busy"):
         assert word in answer.json()["error"]
     assert engine.votes == []
+
+
+@pytest.mark.parametrize("seen", ["decided at once", "decided while it was sent"])
+async def test_the_vote_that_decided_is_told_so_when_it_is_sent_again(
+    client: httpx.AsyncClient, engine: StubEngine, stores: Stores, monkeypatch: pytest.MonkeyPatch, seen: str
+) -> None:
+    """Its first answer was a 503: it must not hear now that it came too late."""
+    stores.ledger.upsert_approval(asked())
+    assert (await client.post("/v1/approvals/inc-1/1/votes", json=BALLOT, headers=ADA)).status_code == 200
+    result = ApprovalResult(id="inc-1/1", state=ApprovalState.APPROVED, by=("ada",), decided_at=NOW)
+    decided = asked(state=ApprovalState.APPROVED, result=result, votes=tuple(engine.votes), rev=9)
+    engine.gone = True
+    if seen == "decided at once":
+        stores.ledger.upsert_approval(decided)
+    else:
+
+        async def gone(vote: Vote) -> str:
+            stores.ledger.upsert_approval(decided)
+            raise NotRunning("it")
+
+        monkeypatch.setattr(engine, "vote", gone)
+    again = await client.post("/v1/approvals/inc-1/1/votes", json=BALLOT, headers=ADA)
+    assert (again.status_code, again.json()["answer"]) == (200, "approved by ada")
+    other = await client.post("/v1/approvals/inc-1/1/votes", json={**BALLOT, "verdict": "reject"}, headers=ADA)
+    assert other.status_code == 409, "another word is too late all the same"
+    late = await client.post("/v1/approvals/inc-1/1/votes", json=BALLOT, headers=GRACE)
+    assert (late.status_code, "too late" in late.json()["error"]) == (409, True)
 
 
 async def test_a_vote_before_its_workflow_runs_is_asked_for_again_not_called_late(
