@@ -18,7 +18,7 @@ from activities.offers import Offers
 from activities.ports import CanProbe, HasLocalData, HasOthers, KnowsOwnNodes, NotAllowed, Unreadable
 from activities.registry import NotConfigured, Registry
 from activities.storage.cases import Cases
-from activities.storage.certificates import Certificates
+from activities.storage.certificates import VERBS, Certificates
 from activities.storage.ledger import Ledger
 from activities.storage.policies import Policies
 from activities.storage.silences import Silences
@@ -98,6 +98,7 @@ class PlanActivities:
         since = self._stored("the policy", lambda: self._acting_since(version, pool)) if pool else None
         storage = self._storage(placed, version.policy) if placed else None
         asking = self._asking(request, node, version.policy, pool) if node else Asking()
+        proved = self._stored("the certificates", lambda: self._proved(node)) if node else None
         return plan(
             Context(
                 incident=request.incident,
@@ -121,7 +122,8 @@ class PlanActivities:
                 acting_since=since,
                 adopted=bool(since and request.opened_at < since and self._adopted(request, since)),
                 remediators=world.remediators,
-                certified=node is None or self._stored("the certificates", lambda: self._certified(node)),
+                certified=proved is None or bool(proved),
+                unproved=self._unproved(node, proved) if node and proved else frozenset(),
                 asking=asking,
                 followed=self._followed(version.policy, pool, request.incident),
                 silences=self._stored("the silences", lambda: self._silenced(now)),
@@ -217,12 +219,22 @@ class PlanActivities:
         notes = self._ledger.notes(request.cluster, request.node, since)
         return any(note.text.startswith(ADOPTED) for note in notes)
 
-    def _certified(self, node: Node) -> bool:
-        """By a proof in the ledger. What no provider answers for has none to be certified, and is never acted on."""
+    def _proved(self, node: Node) -> frozenset[Capability] | None:
+        """By proofs in the ledger; None = it needs none. What no provider answers for has none to be certified, and is
+        never acted on."""
         name = node.machine.provider
         if node.simulated or name not in {one.name for one in self._registry.providers()}:
-            return True
-        return self._certificates is not None and self._certificates.certified(name)
+            return None
+        return self._certificates.proved(name) if self._certificates is not None else frozenset()
+
+    def _unproved(self, node: Node, proved: frozenset[Capability]) -> frozenset[Capability]:
+        """Only what the provider itself does: what is done from within the node is no matter of its proof."""
+        provider = self._registry.provider(node.machine.provider)
+        try:
+            own = self._read(lambda: provider.capabilities(node))
+        except Unreadable:
+            own = frozenset(VERBS)
+        return (own & frozenset(VERBS)) - proved
 
     def _asking(self, request: sig.PlanRequest, node: Node, policy: Policy, pool: str | None) -> Asking:
         """Only where the pool gives a choice: everybody else has nothing more to read."""

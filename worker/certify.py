@@ -24,14 +24,22 @@ from activities.ports import (
 )
 from activities.proof import World, another_machine, missing
 from activities.registry import NotConfigured, Registry
-from activities.storage.certificates import Certificate
+from activities.storage.certificates import CERTIFY, Certificate
+from medevac.faults.classes import FaultClass
 from medevac.fleet.fence import Fence
 from medevac.fleet.node import Capability, Node
+from medevac.incident import StepKey
 from medevac.model import Model
+from medevac.policy.plan import Rung
 from worker.stores import Stores
 
 POLL_S = 5.0
-EFFECTS = (Verb.REBOOT, Verb.REINSTALL)
+EFFECTS = {Verb.REBOOT: Rung.REBOOT, Verb.REINSTALL: Rung.REINSTALL}
+"""What is done, in this order. The rungs that end a machine need no proof: no policy lets them go without asking."""
+NOBODY = "medevac-certify-nobody"
+"""Id and serial that no machine has."""
+LOOKS = 3
+"""How often a machine is looked at after its repeated call, a poll apart."""
 
 
 class Unfit(Exception):
@@ -119,8 +127,8 @@ class Certifier:
             yield step
             if step.passed is False:
                 break
-        proved = any(step.passed and step.name in EFFECTS for step in steps)
-        passed = proved and all(step.passed is not False for step in steps)
+        proved = [step.name for step in steps if step.passed and step.name in EFFECTS]
+        passed = bool(proved) and all(step.passed is not False for step in steps)
         machine = self.node.machine.id
         proof = {
             "steps": [step.model_dump(mode="json") for step in steps], "node": f"{self.node.cluster}/{self.node.name}"
@@ -128,10 +136,9 @@ class Certifier:
         self.stores.certificates.add(
             Certificate(provider=self.provider.name, at=at, by=by, machine_id=machine, passed=passed, proof=proof)
         )
-        why = "" if proved else ": no call that changes a machine was proved"
-        yield Step(
-            name="certificate", passed=passed, seen=f"{self.provider.name} is{'' if passed else ' not'} certified{why}"
-        )
+        why = f" to {', '.join(proved)}" if proved else ": no call that changes a machine was proved"
+        said = f"is certified{why}" if passed else f"is not certified{'' if proved else why}"
+        yield Step(name="certificate", passed=passed, seen=f"{self.provider.name} {said}")
 
     def _steps(self, tag: str, destructive: bool) -> Iterator[Step]:
         provider, can = self.provider, self.provider.capabilities(self.node)
@@ -150,13 +157,19 @@ class Certifier:
             yield self._step("evidence", lambda: self._evidence(provider, tag))
         else:
             yield _left_out("evidence", "has none")
+        wanted = [
+            verb for verb in EFFECTS if Capability(verb.value) in can and (destructive or verb is not Verb.REINSTALL)
+        ]
+        if wanted:
+            yield self._step("another machine", lambda: self._another(wanted[0], tag))
         for verb in EFFECTS:
-            if Capability(verb.value) not in can:
-                yield _left_out(verb, "can't do it to this machine")
-            elif verb is Verb.REINSTALL and not destructive:
+            if verb in wanted:
+                yield self._step(verb, lambda verb=verb: self._effect(verb, tag))  # type: ignore[misc]
+                yield self._step(f"{verb} repeated", lambda verb=verb: self._repeat(verb, tag))  # type: ignore[misc]
+            elif Capability(verb.value) in can:
                 yield _left_out(verb, "only with --destructive")
             else:
-                yield self._step(verb, lambda verb=verb: self._effect(verb, tag))  # type: ignore[misc]
+                yield _left_out(verb, "can't do it to this machine")
 
     def _step(self, name: str, look: Callable[[], str]) -> Step:
         try:
@@ -196,6 +209,42 @@ class Certifier:
             raise _Failed("nothing came")
         return ", ".join(sizes)
 
+    def _another(self, verb: Verb, tag: str) -> str:
+        """A call for a machine that isn't there, under the node's name: the node's own must not be hit by it."""
+        self.fit()
+        machine = self.node.machine.model_copy(update={"id": NOBODY, "serial": NOBODY})
+        began = time.monotonic()
+        while True:
+            try:
+                with looking(self._look):
+                    self.provider.do(verb, self.node.model_copy(update={"machine": machine}), tag)
+            except NotSent as error:
+                if error.final:
+                    return f"refused: {redact(str(error), 200)}"
+                if time.monotonic() - began >= self.deadline_s:
+                    raise
+                time.sleep(min(error.retry_after_s or self.poll_s, self.deadline_s))
+            else:
+                raise _Failed(f"it took a {verb} of machine {NOBODY}, which isn't there; nobody knows whom that hit")
+
+    def _repeat(self, verb: Verb, tag: str) -> str:
+        """The same key again, as a worker comes that hasn't heard of the first: nothing more may happen."""
+        node = self.cluster.node(self.node.name)
+        was = self._shown(node, tag)
+        if self._call(verb, node or self.node, tag, time.monotonic()):
+            raise _Failed("it was called again under the same key")
+        for _ in range(LOOKS):
+            time.sleep(self.poll_s)
+            if (now := self._shown(self.cluster.node(self.node.name), tag)) != was:
+                raise _Failed(f"after one call its effect came twice: {was}, then {now}")
+        return f"not called again; {was}"
+
+    def _shown(self, node: Node | None, tag: str) -> str:
+        """What a second effect would change."""
+        state = self.provider.state(node or self.node, tag)
+        boot = node.machine.boot_id if node else "none"
+        return f"boot {boot}, image {state.image_mark or '?'}"
+
     def _effect(self, verb: Verb, tag: str) -> str:
         began = time.monotonic()
         node = self.cluster.node(self.node.name) or self.node
@@ -211,20 +260,31 @@ class Certifier:
             time.sleep(self.poll_s)
         raise _Failed(f"no proof within {self.deadline_s:g} s: {lacks}")
 
-    def _call(self, verb: Verb, node: Node, tag: str, began: float) -> None:
-        while True:
+    def _call(self, verb: Verb, node: Node, tag: str, began: float) -> bool:
+        """Once for its key, as medevac itself calls: by an intent that stands before it. False: it stood already."""
+        key, intents = StepKey(incident=tag, step=f"act-{verb}"), self.stores.intents
+        while (stands := intents.get(key)) is None or stands.void:
             self.fit()
+            machine = node.machine
+            _, new = intents.begin(
+                key, verb=verb, cluster=node.cluster, node=node.name, machine_id=machine.id, boot_id=machine.boot_id,
+                rung=EFFECTS[verb], fault=CERTIFY, fault_class=FaultClass.RECORD, at=self.now(),
+            )  # fmt: skip
+            if not new:
+                return False
             try:
                 with looking(self._look):
                     self.provider.do(verb, node, tag)
             except NotSent as error:
+                intents.void(key, redact(str(error)), self.now())
                 if error.final or time.monotonic() - began >= self.deadline_s:
                     raise
                 time.sleep(min(error.retry_after_s or self.poll_s, self.deadline_s))
             except Unclear:
-                return  # its proof is waited for; it is never called again
+                return True  # its proof is waited for; it is never called again
             else:
-                return
+                return True
+        return False
 
     def _lacks(self, verb: Verb, node: Node, tag: str, was: MachineState) -> str:
         """What is missing for the proof; empty = proved."""

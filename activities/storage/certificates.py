@@ -9,7 +9,15 @@ from pydantic import JsonValue
 
 from activities.storage.database import Database
 from activities.storage.machine_tables import certificates
+from medevac.fleet.node import Capability
 from medevac.model import Model
+
+CERTIFY = "certify"
+"""Fault of the intents of a certification: they count for their machine, as reboots, and are no incident's repairs."""
+MOST = 100
+"""Proofs of one provider that are looked through."""
+VERBS = (Capability.REBOOT, Capability.REINSTALL)
+"""What a proof can be about, by the name of its step."""
 
 
 class Certificate(Model):
@@ -20,6 +28,16 @@ class Certificate(Model):
     passed: bool
     proof: dict[str, JsonValue]
     """Each step with what was seen."""
+
+    @property
+    def verbs(self) -> dict[Capability, bool]:
+        """What was tried on the machine, and whether it was proved."""
+        steps = self.proof.get("steps")
+        found = {}
+        for step in steps if isinstance(steps, list) else ():
+            if isinstance(step, dict) and step.get("name") in VERBS and isinstance(passed := step.get("passed"), bool):
+                found[Capability(str(step["name"]))] = passed
+        return found
 
 
 class Certificates:
@@ -32,15 +50,29 @@ class Certificates:
 
     def newest(self, provider: str) -> Certificate | None:
         """The last word counts: a provider that failed since it passed is not certified."""
+        return next(iter(self._all(provider, 1)), None)
+
+    def proved(self, provider: str) -> frozenset[Capability]:
+        """What it was last seen to do; nothing where its newest word is a failure. Raises `Unreadable`."""
+        words = self._all(provider, MOST)
+        if not words or not words[0].passed:
+            return frozenset()
+        said: dict[Capability, bool] = {}
+        for word in words:
+            said = word.verbs | said
+        return frozenset(verb for verb, passed in said.items() if passed)
+
+    def _all(self, provider: str, most: int) -> list[Certificate]:
+        """Newest first."""
         query = (
             sa.select(certificates)
             .where(certificates.c.provider == provider)
             .order_by(certificates.c.at.desc())
-            .limit(1)
+            .limit(most)
         )
         with self._db.reading() as connection:
-            row = connection.execute(query).mappings().one_or_none()
-        return None if row is None else Certificate.model_validate(dict(row))
+            rows = connection.execute(query).mappings().all()
+        return [Certificate.model_validate(dict(row)) for row in rows]
 
     def certified(self, provider: str) -> bool:
         """Raises `Unreadable`."""

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from activities.ports import Verb
+from activities.storage.certificates import CERTIFY
 from activities.storage.database import Database
 from activities.storage.machine_tables import cases
 from activities.storage.tables import incidents, intents, lines, successors
@@ -49,7 +50,7 @@ class Scorecards:
             begun = [
                 row
                 for row in _newest(connection, intents, intents.c.at, since)
-                if row.incident not in drills and not row.fault.startswith(ORDER)
+                if row.incident not in drills and not row.fault.startswith(ORDER) and row.fault != CERTIFY
             ]
             came = _newest(connection, successors, successors.c.at, since)
             asked = [Case.model_validate(row.view) for row in _newest(connection, cases, cases.c.opened_at, since)]

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from medevac.faults.classes import FaultClass
 from medevac.fleet.asking import Asking, Candidate
-from medevac.policy.climbing import Climb, Climber
+from medevac.policy.climbing import NEEDS, Climb, Climber
 from medevac.policy.cost import Cost, cost
 from medevac.policy.durations import words
 from medevac.policy.judging import Judged
@@ -169,6 +169,9 @@ class Act:
                 why.append("mode approve: a person confirms each plan")
         elif rung not in policy.auto:
             why.append(f"{rung} never goes without asking under this policy")
+        elif NEEDS.get(rung) in self.here.context.unproved:
+            name = node.machine.provider
+            why.append(f"provider {name} wasn't seen to {rung} a machine here; `medevac provider certify {name}`")
         if not why:
             return None
         may = policy.who_may

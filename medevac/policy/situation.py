@@ -13,7 +13,7 @@ from medevac.events.drill import A_DRILL
 from medevac.faults.classes import Covers, FaultClass, in_order
 from medevac.faults.faultset import FaultSet
 from medevac.fleet.asking import Asking
-from medevac.fleet.node import Identity, Node, Workload
+from medevac.fleet.node import Capability, Identity, Node, Workload
 from medevac.fleet.remediator import Remediator
 from medevac.model import Model
 from medevac.policy.active import PolicyVersion
@@ -56,6 +56,8 @@ class Context(Model):
     """Who had the node in repair while an earlier plan of this incident waited for it (`yielding.followed`)."""
     certified: bool = True
     """Whether the machine's provider was proved on a real machine here; a simulated one needs no proof."""
+    unproved: frozenset[Capability] = frozenset()
+    """What that provider can and hasn't shown here: people approve a rung that needs it."""
     asking: Asking = Asking()
     """Where a successor could be asked for, where the pool's `replacements` give a choice."""
     silences: tuple[Silence, ...] = ()

@@ -60,7 +60,7 @@ def _row(row: dict[str, Any]) -> tuple[Any, ...]:
         ", ".join(filter(None, (f"{row['answered']} of {row['cases']}", _time(row["answer_s"])))),
         _money(row["price"]),
         _money(row["adjusted_price"]),
-        "yes" if row["certified"] else "no",
+        ", ".join(row["proved"]) or "yes" if row["certified"] else "no",
         f"only {', '.join(row['few'])}" if row["few"] else "",
     )
 

@@ -26,6 +26,8 @@ class Row(Score):
     adjusted_price: float | None = None
     certified: bool
     """Proved on a real machine here; a simulated provider needs no proof."""
+    proved: tuple[Capability, ...] = ()
+    """What it was seen to do to one; people approve the rest."""
 
 
 class Ranked(Model):
@@ -56,7 +58,7 @@ def _read(served: Services, days: float) -> Providers:
     known = card.scores
     exempt = {one.name for one in served.registry.providers() if one.simulated}
     names = {score.place.provider for score in known}
-    certified = {name for name in names if name in exempt or served.stores.certificates.certified(name)}
+    proved = {name: served.stores.certificates.proved(name) for name in names if name not in exempt}
     policy = served.stores.policies.active().policy
     return Providers(
         days=days,
@@ -64,7 +66,8 @@ def _read(served: Services, days: float) -> Providers:
             Row(
                 **{name: getattr(score, name) for name in Score.model_fields},
                 adjusted_price=score.adjusted,
-                certified=score.place.provider in certified,
+                certified=score.place.provider in exempt or bool(proved[score.place.provider]),
+                proved=tuple(sorted(proved.get(score.place.provider, ()))),
             )
             for score in known
         ),

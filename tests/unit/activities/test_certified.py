@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from pydantic import JsonValue
 
 from activities.planning import PlanActivities
 from activities.storage.certificates import Certificate, Certificates
 from medevac.policy.loading import load, preset
-from medevac.policy.plan import Mode
+from medevac.policy.plan import Mode, Plan, Rung
 from tests.unit.activities.house import CLUSTER, House, run
 from tests.unit.activities.test_planning import faults, request
+
+
+def shown(**steps: bool | None) -> dict[str, JsonValue]:
+    """As `medevac provider certify` stores it."""
+    return {"steps": [{"name": name, "passed": passed, "seen": "x"} for name, passed in steps.items()], "node": "n"}
 
 
 def test_a_real_machines_provider_is_capped_until_it_is_certified(
@@ -33,7 +39,38 @@ def test_a_real_machines_provider_is_capped_until_it_is_certified(
     assert made.mode is Mode.APPROVE
     assert "ironworks isn't certified here" in " ".join(made.reasons)
     proof = Certificate(
-        provider="ironworks", at=datetime.now(UTC), by="ada", machine_id="bm-1", passed=True, proof={}
+        provider="ironworks", at=datetime.now(UTC), by="ada", machine_id="bm-1", passed=True,
+        proof=shown(reboot=True, reinstall=None),
     )  # fmt: skip
     proofs.add(proof)
-    assert run(plans.plan, request(real, faults=faults("xid/119"))).mode is Mode.AUTO
+    made = run(plans.plan, request(real, faults=faults("xid/119")))
+    assert (made.mode, made.rung, made.approval) == (Mode.AUTO, Rung.REBOOT, None)
+
+
+def test_a_rung_whose_verb_was_not_proved_is_asked_about(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = house.idle_node("ironworks")
+    real = node.model_copy(update={"simulated": False})
+    monkeypatch.setattr(house.registry.cluster(CLUSTER), "node", lambda name: real)
+    base = load(preset("default")).model_dump(mode="json")
+    base["pools"] = {"all": {"clusters": [CLUSTER], "select": {"nodes": [node.name]}, "mode": "auto"}}
+    version = house.policies.propose(json.dumps(base), "test", datetime.now(UTC))
+    house.policies.activate(version, None, datetime.now(UTC))
+    proofs = Certificates(house.db)
+    plans = PlanActivities(
+        house.registry, house.ledger, house.policies, house.census, house.bounded, certificates=proofs
+    )  # fmt: skip
+
+    def planned(minutes: int, **steps: bool | None) -> Plan:
+        at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)
+        proofs.add(
+            Certificate(provider="ironworks", at=at, by="ada", machine_id="bm-1", passed=True, proof=shown(**steps))
+        )
+        return run(plans.plan, request(real, faults=faults("xid/119")))
+
+    made = planned(1, reboot=None, reinstall=True)
+    assert (made.mode, made.rung) == (Mode.AUTO, Rung.REBOOT)
+    assert made.approval is not None
+    assert "provider ironworks wasn't seen to reboot a machine here" in " ".join(made.approval.why)
+    assert planned(2, reboot=True, reinstall=None).approval is None
+    assert planned(3, reinstall=True).approval is None, "what a later proof doesn't speak of stays proved"
+    assert planned(4, reboot=False, reinstall=True).approval is not None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from activities.ports import MachineState
 from activities.registry import Registry
-from medevac.fleet.node import Node
+from medevac.fleet.node import Capability, Node
 from simulation.hazards import Effect, Manner
 from simulation.layout import IRONWORKS, TEST, Layout
 from simulation.world import World
@@ -42,15 +44,22 @@ class Site:
         )
         self.world.cordon(self.node.name, "ada")
 
-    def certify(self, *, destructive: bool = False, deadline_s: float = 10.0) -> list[Step]:
+    def certify(
+        self, *, destructive: bool = False, deadline_s: float = 10.0, manner: Manner | None = None
+    ) -> list[Step]:
         made = Certifier.of(self.registry, self.stores, IRONWORKS, self.node.machine.id, deadline_s)
         quick = Certifier(
             made.registry, made.stores, made.provider, made.cluster, made.node, deadline_s, poll_s=0.05
         )  # fmt: skip
-        return list(quick.run("ada", destructive))
+        steps = []
+        for step in quick.run("ada", destructive):
+            steps.append(step)
+            if step.name == "another machine" and manner:
+                self.world.script(Effect.REBOOT, manner)
+        return steps
 
     def effects(self, verb: Effect) -> int:
-        return len(self.world.effects(verb=verb))
+        return sum(one.applied for one in self.world.effects(verb=verb))
 
 
 @pytest.fixture
@@ -74,6 +83,48 @@ def test_a_reboot_that_is_proved_certifies(site: Site) -> None:
     assert "reboot" in str(found.proof)
 
 
+def test_the_same_key_again_and_another_machine_are_tried_and_cost_nothing(site: Site) -> None:
+    steps = {step.name: step for step in site.certify(destructive=True)}
+    assert steps["another machine"].passed
+    assert "refused" in steps["another machine"].seen
+    assert steps["reboot repeated"].passed
+    assert steps["reinstall repeated"].passed
+    assert (site.effects(Effect.REBOOT), site.effects(Effect.REINSTALL)) == (1, 1)
+    assert site.stores.certificates.proved(IRONWORKS) == {Capability.REBOOT, Capability.REINSTALL}
+    now = datetime.now(UTC)
+    seen = site.stores.scorecards.observed(list(site.world.nodes()), now - timedelta(days=1), now)
+    assert not seen.repairs, "no incident's repair was tried, and none has failed"
+
+
+def test_a_provider_that_takes_any_machine_for_the_nodes_is_not_certified(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = site.registry.provider(IRONWORKS)
+    monkeypatch.setattr(provider, "do", lambda verb, node, tag: "ok")
+    steps = site.certify()
+    assert [step.name for step in steps if step.passed is False] == ["another machine", "certificate"]
+    assert not site.stores.certificates.proved(IRONWORKS)
+
+
+def test_a_call_that_comes_true_twice_is_not_certified(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    provider, looks = site.registry.provider(IRONWORKS), []
+    state = provider.state
+
+    def restless(node: Node, tag: str) -> MachineState:
+        looks.append(tag)
+        return state(node, tag).model_copy(update={"image_mark": f"image-{len(looks)}"})
+
+    monkeypatch.setattr(provider, "state", restless)
+    failed = [step for step in site.certify() if step.passed is False]
+    assert [step.name for step in failed] == ["reboot repeated", "certificate"]
+    assert "came twice" in failed[0].seen
+
+
+def test_a_reboot_proves_a_reboot_and_no_more(site: Site) -> None:
+    assert site.certify()[-1].seen == "ironworks is certified to reboot"
+    assert site.stores.certificates.proved(IRONWORKS) == {Capability.REBOOT}
+
+
 def test_disks_are_lost_only_when_that_is_asked_for(site: Site) -> None:
     assert site.certify(destructive=True)[-1].passed
     assert (site.effects(Effect.REBOOT), site.effects(Effect.REINSTALL)) == (1, 1)
@@ -81,16 +132,14 @@ def test_disks_are_lost_only_when_that_is_asked_for(site: Site) -> None:
 
 def test_a_done_that_wasnt_is_no_proof_and_takes_an_older_one_back(site: Site) -> None:
     assert site.certify()[-1].passed
-    site.world.script(Effect.REBOOT, Manner.LIE)
-    steps = site.certify(destructive=True, deadline_s=0.5)
+    steps = site.certify(destructive=True, deadline_s=0.5, manner=Manner.LIE)
     assert [step.name for step in steps if step.passed is False] == ["reboot", "certificate"]
     assert site.effects(Effect.REINSTALL) == 0, "nothing follows a step that failed"
     assert not site.stores.certificates.certified(IRONWORKS)
 
 
 def test_an_unclear_answer_is_never_called_again(site: Site) -> None:
-    site.world.script(Effect.REBOOT, Manner.TIMEOUT_AFTER)
-    assert site.certify()[-1].passed
+    assert site.certify(manner=Manner.TIMEOUT_AFTER)[-1].passed
     assert site.effects(Effect.REBOOT) == 1
 
 
