@@ -211,10 +211,10 @@ class Certifier:
 
     def _another(self, verb: Verb, tag: str) -> str:
         """A call for a machine that isn't there, under the node's name: the node's own must not be hit by it."""
-        self.fit()
         machine = self.node.machine.model_copy(update={"id": NOBODY, "serial": NOBODY})
         began = time.monotonic()
         while True:
+            self.fit()
             try:
                 with looking(self._look):
                     self.provider.do(verb, self.node.model_copy(update={"machine": machine}), tag)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
+from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
 
 from activities.evidence_store import EvidenceStore
-from activities.ports import Cluster, HasRights, Unreadable
+from activities.failures import redact
+from activities.ports import HasRights, Unreadable
 from activities.registry import Registry
 from activities.signatures import Queue
-from activities.ticketing import name_of
 from medevac.policy.plan import Mode
 from medevac.policy.pools import Coexist, Pool
 from worker.beside import Beside, beside
@@ -27,7 +29,7 @@ from worker.findings import Finding, finding
 from worker.gateway.people import APPROVERS, People
 from worker.gateway.senders import Senders
 from worker.installation import check_policy, find_config
-from worker.parts import build_registry
+from worker.parts import Built, build_parts
 from worker.quiet import expectations, listening
 from worker.settings import Settings
 from worker.stores import open_stores
@@ -38,15 +40,47 @@ CALL = timedelta(seconds=5)
 LATELY = timedelta(seconds=80)
 MOST_LACKS = 8
 """Of one part, in its line."""
+LIMIT_S = 30.0
+"""For each finding."""
 PROBE, ABSENT = "doctor/probe.txt", "doctor/absent.txt"
+SEE_EVIDENCE = "see `evidence` in docs/kubernetes.md"
 SEE_PARTS = "correct the part's options, its credentials or its network"
+PARTS_FIRST = "put what is said of the configuration and its parts right first"
+_NO_CONFIGURATION = "not looked at: the configuration can't be read"
+PAGES = {"provider": "docs/providers.md", "chat": "docs/slack.md", "tickets": "docs/cases.md"}
+T = TypeVar("T")
+
+
+class House:
+    """What one examination looks at. Its parts are made once, each by itself."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._building: asyncio.Task[Built] | None = None
+
+    async def built(self) -> Built:
+        """Raises what is wrong with the configuration itself."""
+        if self._building is None:
+            self._building = asyncio.create_task(
+                aside(lambda: build_parts(find_config(self.settings), self.settings.data_dir))
+            )
+        return await asyncio.shield(self._building)
+
+    async def registry(self) -> Registry:
+        try:
+            built = await self.built()
+        except Exception as error:
+            raise _Bad("not looked at: it needs the parts, and the configuration can't be read", PARTS_FIRST) from error
+        if built.registry is None:
+            raise _Bad(f"not looked at: it needs the parts, and {_and(built.wrong)} can't be made", PARTS_FIRST)
+        return built.registry
 
 
 async def examine(settings: Settings) -> list[Finding]:
-    checks: list[tuple[str, Callable[[Settings], Awaitable[str]], str]] = [
-        ("configuration", _configuration, "correct the file that MEDEVAC_CONFIG names"),
-        ("parts", _parts, SEE_PARTS),
-        ("evidence", _evidence, "see `evidence` in docs/kubernetes.md"),
+    """All at once, each with its own limit: what hangs or is wrong hides nothing of the others."""
+    house = House(settings)
+    checks: list[tuple[str, Callable[[House], Awaitable[str]], str]] = [
+        ("evidence", _evidence, SEE_EVIDENCE),
         ("ledger", _ledger, "see MEDEVAC_DATABASE_URL, then run `medevac setup`"),
         ("monitors", _monitors, "see the sender's own process and its way here; faults may go unseen until it speaks"),
         ("trust", _trust, "see the ledger and the policy, above and below"),
@@ -55,31 +89,52 @@ async def examine(settings: Settings) -> list[Finding]:
         ("Temporal", _temporal, "see TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and TEMPORAL_API_KEY"),
         ("workers", _workers, "start `medevac worker`; with MEDEVAC_BUILD_ID also `medevac setup --current BUILD`"),
     ]
-    findings = []
-    for what, check, fix in checks:
-        findings.append(await finding(what, check(settings), fix, 30.0))
-        if what == "monitors":
-            findings += await _ways_in(settings)
-    return findings
+    first, parts, others, ways = await asyncio.gather(
+        finding("configuration", _configuration(house), "correct the file that MEDEVAC_CONFIG names", LIMIT_S),
+        _parts(house),
+        asyncio.gather(*(finding(what, check(house), fix, LIMIT_S) for what, check, fix in checks)),
+        _ways_in(house),
+    )
+    return [first, *parts, *others, *ways]
 
 
-async def _ways_in(settings: Settings) -> list[Finding]:
+async def _ways_in(house: House) -> list[Finding]:
     """None where the configuration can't be read, which is said elsewhere."""
     try:
-        config = find_config(settings)
+        config = await aside(lambda: find_config(house.settings))
         if not (config.queues or config.pollers or config.watchers):
             return []
+        async with asyncio.timeout(LIMIT_S):
+            built = await house.built()
     except Exception:
         return []
-    clusters: dict[str, Cluster] = {}
-    with suppress(Exception):  # said by the finding about parts
-        registry = await asyncio.to_thread(build_registry, config, settings.data_dir)
-        clusters = {cluster.name: cluster for cluster in registry.clusters()}
-    return await ways_in(config, clusters, open_stores(settings.database).leaders)
+    clusters = {one.name: part for one in config.clusters if (part := built.parts.get(f"cluster {one.name}"))}
+    return await ways_in(config, clusters, open_stores(house.settings.database).leaders)
 
 
-async def _configuration(settings: Settings) -> str:
-    config = find_config(settings)
+async def aside(look: Callable[[], T]) -> T:
+    """In a thread that nobody waits for at the end: one that hangs must not hold up the others' findings."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(how: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(lambda: None if done.done() else how())
+
+    def run() -> None:
+        try:
+            seen = look()
+        except Exception as error:
+            settle(partial(done.set_exception, error))
+        else:
+            settle(partial(done.set_result, seen))
+
+    threading.Thread(target=run, daemon=True).start()
+    return await done
+
+
+async def _configuration(house: House) -> str:
+    config = find_config(house.settings)
     Senders(config.senders)
     People(config.people)
     signed = public_keys(config)
@@ -99,53 +154,69 @@ async def _configuration(settings: Settings) -> str:
     return f"{config.installation}: {len(config.senders)} senders, {len(config.people)} people"
 
 
-async def _parts(settings: Settings) -> str:
-    """All are asked, at once: what is wrong with one hides nothing of another."""
-    registry = await asyncio.to_thread(lambda: build_registry(find_config(settings), settings.data_dir))
-    looks = [partial(_cluster, registry, cluster) for cluster in registry.clusters()]
-    looks += [partial(_rights, f"provider {one.name}", one, "docs/providers.md") for one in registry.providers()]
-    looks += [partial(_rights, "chat", registry.chat, "docs/slack.md")]
-    looks += [partial(_rights, f"tickets {name_of(one)}", one, "docs/cases.md") for one in registry.ticket_systems()]
-    found = await asyncio.gather(*(asyncio.to_thread(look) for look in looks), return_exceptions=True)
-    if wrong := [one for one in found if isinstance(one, BaseException)]:
-        fixes = dict.fromkeys(getattr(one, "fix", SEE_PARTS) for one in wrong)
-        raise _Bad("; ".join(str(one) or type(one).__name__ for one in wrong), "; ".join(fixes))
-    clusters = ", ".join(cluster.name for cluster in registry.clusters())
-    return f"{clusters} can be read{' (simulated)' if registry.simulated else ''}"
+async def _parts(house: House) -> list[Finding]:
+    """One for each part."""
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            built = await house.built()
+    except Exception as error:
+        text = f"no answer within {LIMIT_S:g} s" if isinstance(error, TimeoutError) else _NO_CONFIGURATION
+        return [Finding(what="parts", ok=False, text=text, fix=PARTS_FIRST)]
+    wrong = [
+        Finding(what=what, ok=False, text=redact("; ".join(text.splitlines()), 2_000), fix=SEE_PARTS)
+        for what, text in built.wrong.items()
+        if what not in ("evidence", "parts")
+    ]
+    looks = [
+        finding(what, aside(partial(_look, what, part)), SEE_PARTS, LIMIT_S)
+        for what, part in built.parts.items()
+        if isinstance(part, HasRights) or what.startswith("cluster ")
+    ]
+    whole = Finding(what="parts", ok=True, text=f"{_and(built.parts)} can be made")
+    if built.wrong:
+        text = built.wrong.get("parts") or f"{_and(built.wrong)} can't be made"
+        whole = Finding(what="parts", ok=False, text=redact(text, 2_000), fix=SEE_PARTS)
+    return [whole, *wrong, *await asyncio.gather(*looks)]
 
 
-def _cluster(registry: Registry, cluster: Cluster) -> None:
-    page = "docs/kubernetes.md"
-    _rights(f"cluster {cluster.name}", cluster, page)
-    _rights(f"checks of cluster {cluster.name}", registry.checks(cluster.name), page)
-    if not list(islice(cluster.nodes(), 1)):
-        raise _Bad(f"cluster {cluster.name} shows no node", "look at its credentials' rights and its node selector")
+def _look(what: str, part: Any) -> str:
+    kind = what.partition(" ")[0]
+    page = PAGES.get(kind, "docs/kubernetes.md")
+    _rights(part, page)
+    if kind != "cluster":
+        return "has what it needs"
+    if not list(islice(part.nodes(), 1)):
+        raise _Bad("shows no node", "look at its credentials' rights and its node selector")
+    return f"can be read{' (simulated)' if part.simulated else ''}"
 
 
-def _rights(what: str, part: object, page: str) -> None:
+def _rights(part: object, page: str) -> None:
     try:
         lacks = part.missing_rights() if isinstance(part, HasRights) else []
     except Unreadable as error:
-        raise _Bad(f"{what}: {error}", f"see how it signs in, in {page}") from error
+        raise _Bad(str(error), f"see how it signs in, in {page}") from error
     if lacks:
         more = f"; and {len(lacks) - MOST_LACKS} more" if len(lacks) > MOST_LACKS else ""
         raise _Bad(
-            f"{what} may not: {'; '.join(lacks[:MOST_LACKS])}{more}",
+            f"lacks: {'; '.join(lacks[:MOST_LACKS])}{more}",
             f"give it these rights, or correct its options (see {page})",
         )
 
 
-async def _trust(settings: Settings) -> str:
+async def _trust(house: House) -> str:
     """Where a pool is `auto`, a provider that wasn't proved here still asks people."""
-    registry = await asyncio.to_thread(lambda: build_registry(find_config(settings), settings.data_dir))
-    stores = open_stores(settings.database)
+    registry, stores = await house.registry(), open_stores(house.settings.database)
     real = [one.name for one in registry.providers() if not one.simulated]
-    unproved = [name for name in real if not await asyncio.to_thread(stores.certificates.certified, name)]
+    if not real:
+        return "none is real, so none needs a proof"
+    proved = {name: await aside(partial(stores.certificates.proved, name)) for name in real}
+    said = [f"{name} was proved to {_and(sorted(verbs))} a machine here" for name, verbs in proved.items() if verbs]
+    unproved = [name for name, verbs in proved.items() if not verbs]
     if not unproved:
-        return f"{', '.join(real)}: proved on a machine here" if real else "none is real, so none needs a proof"
-    policy = (await asyncio.to_thread(stores.policies.active)).policy
+        return "; ".join(said)
+    policy = (await aside(stores.policies.active)).policy
     auto = [name for name, pool in policy.pools.items() if pool.mode is Mode.AUTO]
-    text = f"not proved on a machine here: {', '.join(unproved)}"
+    text = "; ".join([f"not proved on a machine here: {', '.join(unproved)}", *said])
     if not auto:
         return f"{text}; none of the pools is `auto` yet, which asks for it"
     raise _Bad(
@@ -154,13 +225,16 @@ async def _trust(settings: Settings) -> str:
     )
 
 
-async def _evidence(settings: Settings) -> str:
+async def _evidence(house: House) -> str:
     """Only workers write there: what another process of the house may not write is no harm, and the fix says so."""
-    store = (await asyncio.to_thread(lambda: build_registry(find_config(settings), settings.data_dir))).evidence
+    built = await house.built()
+    if why := built.wrong.get("evidence"):
+        raise _Bad(why, SEE_EVIDENCE)
+    store = built.parts.get("evidence")
     if store is None:
         return "none is kept"
     try:
-        return await asyncio.to_thread(_probed, store)
+        return await aside(partial(_probed, store))
     except Unreadable as error:
         raise _Bad(
             str(error),
@@ -185,25 +259,25 @@ def _probed(store: EvidenceStore) -> str:
     return f"{store} can be written to and read"
 
 
-async def _ledger(settings: Settings) -> str:
-    stores = open_stores(settings.database)
-    await asyncio.to_thread(stores.database.check)
+async def _ledger(house: House) -> str:
+    stores = open_stores(house.settings.database)
+    await aside(stores.database.check)
     return f"{stores.database.name} is at head"
 
 
-async def _monitors(settings: Settings) -> str:
-    stores, config = open_stores(settings.database), find_config(settings)
-    silent, _ = await asyncio.to_thread(listening(stores.ledger, config).look, datetime.now(UTC))
+async def _monitors(house: House) -> str:
+    stores, config = open_stores(house.settings.database), find_config(house.settings)
+    silent, _ = await aside(partial(listening(stores.ledger, config).look, datetime.now(UTC)))
     if silent:
         raise _Bad("; ".join(one.text for one in silent[:5]), "see their own processes and their way to the gateway")
     expected = sorted(monitor.name for monitor in expectations(config))
     return f"none is silent; expected to speak: {', '.join(expected) or 'nobody, but the heartbeats that come'}"
 
 
-async def _policy(settings: Settings) -> str:
-    stores = open_stores(settings.database)
-    version = await asyncio.to_thread(stores.policies.active)
-    registry = await asyncio.to_thread(lambda: build_registry(find_config(settings), settings.data_dir))
+async def _policy(house: House) -> str:
+    stores = open_stores(house.settings.database)
+    version = await aside(stores.policies.active)
+    registry = await house.registry()
     check_policy(version.policy, registry, f"policy version {version.version}")
     modes = (
         ", ".join(f"{name}: {pool.mode}" for name, pool in version.policy.pools.items()) or "no pool, so nothing acts"
@@ -211,10 +285,10 @@ async def _policy(settings: Settings) -> str:
     return f"version {version.version} ({version.policy.name}); {modes}"
 
 
-async def _others(settings: Settings) -> str:
-    registry = await asyncio.to_thread(lambda: build_registry(find_config(settings), settings.data_dir))
-    policy = (await asyncio.to_thread(open_stores(settings.database).policies.active)).policy
-    found = await asyncio.to_thread(beside, policy, registry)
+async def _others(house: House) -> str:
+    registry = await house.registry()
+    policy = (await aside(open_stores(house.settings.database).policies.active)).policy
+    found = await aside(partial(beside, policy, registry))
     if not found:
         return "none is seen to repair nodes of a pool"
     text = "; ".join(one.text for one in found)
@@ -232,18 +306,18 @@ def _lives(pool: Pool, one: Beside) -> str:
     return f"only observed; before that is raised say `coexist: yield`, or `own` once they are off ({one.off})"
 
 
-async def _temporal(settings: Settings) -> str:
+async def _temporal(house: House) -> str:
     client = await connect("doctor")
     found = await client.workflow_service.describe_namespace(
         DescribeNamespaceRequest(namespace=client.namespace), timeout=CALL
     )
     kept = found.config.workflow_execution_retention_ttl.ToTimedelta()
-    if kept < timedelta(days=settings.retention_days):
+    if kept < timedelta(days=house.settings.retention_days):
         raise _Bad(f"namespace {client.namespace} keeps closed workflows only {kept}", "run `medevac setup`")
     return f"namespace {client.namespace} answers, keeps closed workflows {kept.days} days"
 
 
-async def _workers(settings: Settings) -> str:
+async def _workers(house: House) -> str:
     client = await connect("doctor")
     kinds = {queue: [TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY] for queue in Queue}
     kinds[Queue.MAIN].append(TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
@@ -262,3 +336,8 @@ async def _workers(settings: Settings) -> str:
                 raise _Bad(f"nobody polls {queue}", "start `medevac worker`")
             pollers |= here
     return f"{len(pollers)} worker(s) poll"
+
+
+def _and(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

@@ -8,7 +8,9 @@ A third party's adapter is a factory `(name, options) -> port`, published throug
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,9 +19,9 @@ from pydantic import ValidationError
 
 from activities.evidence_store import EvidenceStore, open_store
 from activities.inventory_file import read_inventory
-from activities.ports import Checks, Tickets
 from activities.registry import ConfigurationError, Registry, complaints
 from activities.storage_probe import StorageProbes
+from activities.ticketing import name_of
 from medevac.fleet.inventory import Inventory, InventoryError
 from simulation.build import Parts as Simulation
 from simulation.build import parts as simulated_parts
@@ -45,25 +47,83 @@ class LogChat:
         return "log"
 
 
+@dataclass(slots=True)
+class Built:
+    """Every part by itself, so that one that can't be made hides nothing of the others."""
+
+    parts: dict[str, Any] = field(default_factory=dict)
+    """By what they are called: `cluster main`, `provider aws`, `checks jobs`, `tickets jira`, `chat`, ..."""
+    wrong: dict[str, str] = field(default_factory=dict)
+    """What can't be made, and what to change."""
+    registry: Registry | None = None
+    """Of all parts; None where any is wrong."""
+
+    @classmethod
+    def of(cls, registry: Registry) -> Built:
+        parts: dict[str, Any] = {f"cluster {one.name}": one for one in registry.clusters()}
+        parts |= {f"checks of cluster {one.name}": registry.checks(one.name) for one in registry.clusters()}
+        parts |= {f"provider {one.name}": one for one in registry.providers()}
+        parts |= {f"tickets {name_of(one)}": one for one in registry.ticket_systems()}
+        parts |= {f"pager {one.name}": one for one in registry.pagers}
+        parts |= {"evidence": registry.evidence} if registry.evidence is not None else {}
+        return cls({**parts, "chat": registry.chat}, {}, registry)
+
+    def make(self, what: str, make: Callable[[], T]) -> T | None:
+        try:
+            made = self.parts[what] = make()
+        except ConfigurationError as error:
+            self.wrong[what] = str(error)
+            return None
+        return made
+
+    def all(self, group: str, kind: str, parts: Iterable[configured.Part]) -> dict[str, Any]:
+        made = {part.name: self.make(f"{kind} {part.name}", partial(_made, group, part)) for part in parts}
+        return {name: one for name, one in made.items() if one is not None}
+
+
 def build_registry(config: Config, data_dir: Path) -> Registry:
-    """Raises `ConfigurationError`, which names the part and what to change."""
+    """Raises `ConfigurationError`, which names each part that is wrong and what to change."""
+    built = build_parts(config, data_dir)
+    if built.registry is None:
+        raise ConfigurationError("\n".join(built.wrong.values()))
+    return built.registry
+
+
+def build_parts(config: Config, data_dir: Path) -> Built:
+    built = Built()
     if config.simulated:
-        return _simulated(config, data_dir)
-    checks: dict[str, Checks] = {part.name: _made("checks", part) for part in config.checks}
-    tickets: dict[str, Tickets] = {part.name: _made("tickets", part) for part in config.tickets}
-    only_checks = next(iter(checks), "") if len(checks) == 1 else ""
-    only_tickets = next(iter(tickets), "") if len(tickets) == 1 else ""
-    return Registry(
-        clusters=[_made("clusters", part) for part in config.clusters],
-        providers=[_made("providers", part) for part in config.providers],
-        chat=_made("chat", config.chat) if config.chat else LogChat(),
-        checks={c.name: checks[name] for c in config.clusters if (name := c.checks or only_checks)},
-        tickets={p.name: tickets[name] for p in config.providers if (name := p.tickets or only_tickets)},
-        evidence=_evidence(config, data_dir),
-        inventory=_inventory(config),
-        pagers=[_made("pagers", part) for part in config.pagers],
-        storage=StorageProbes(config.storage_probes),
-    )
+        registry = built.make("simulation", lambda: _simulated(config, data_dir))
+        return built if registry is None else Built.of(registry)
+    checks = built.all("checks", "checks", config.checks)
+    tickets = built.all("tickets", "tickets", config.tickets)
+    clusters = built.all("clusters", "cluster", config.clusters)
+    providers = built.all("providers", "provider", config.providers)
+    pagers = built.all("pagers", "pager", config.pagers)
+    told = config.chat
+    chat = built.make("chat", (lambda: _made("chat", told)) if told else LogChat)
+    evidence = built.make("evidence", lambda: _evidence(config, data_dir))
+    inventory = built.make("inventory", lambda: _inventory(config))
+    only_checks = config.checks[0].name if len(config.checks) == 1 else ""
+    only_tickets = config.tickets[0].name if len(config.tickets) == 1 else ""
+
+    def whole() -> Registry:
+        assert chat is not None  # noqa: S101 - it would be among what is wrong
+        return Registry(
+            clusters=clusters.values(),
+            providers=providers.values(),
+            chat=chat,
+            checks={c.name: checks[name] for c in config.clusters if (name := c.checks or only_checks)},
+            tickets={p.name: tickets[name] for p in config.providers if (name := p.tickets or only_tickets)},
+            evidence=evidence,
+            inventory=inventory,
+            pagers=pagers.values(),
+            storage=StorageProbes(config.storage_probes),
+        )
+
+    if not built.wrong:
+        built.registry = built.make("parts", whole)
+        built.parts.pop("parts", None)
+    return built
 
 
 def _inventory(config: Config) -> Inventory:

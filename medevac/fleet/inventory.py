@@ -17,7 +17,7 @@ Word = Annotated[str, StringConstraints(strip_whitespace=True, max_length=253, p
 ACCOUNT_LABEL = "medevac.dev/account"
 _BMC = re.compile(r"^(?:https?://)?(?P<host>\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?(?:/[!-~]*)?$")
 _REFERENCE = re.compile(
-    r"^(?:file:(?P<file>/[^\s]+)|env:(?P<env>[A-Za-z_][A-Za-z0-9_]*)|secret:(?P<secret>[a-z0-9.-]+/[a-z0-9.-]+))$"
+    r"^(?:file:(?P<file>/[^\s]+)|env:(?P<env>[A-Za-z_][A-Za-z0-9_]*)|secret:(?P<secret>[a-z0-9][a-z0-9.-]*/[a-z0-9][a-z0-9.-]*))$"
 )
 
 
@@ -71,8 +71,9 @@ class Record(Model):
     gpus: tuple[Word, ...] = ()
     """Serials of its GPUs."""
     account: Word = ""
-    """Of the cloud, and the `role` by which it is reached."""
+    """Of the cloud."""
     role: Word = ""
+    """ARN of the role by which that account is reached."""
     support: Word = ""
     """Support contract."""
     warranty: date | None = None

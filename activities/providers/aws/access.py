@@ -15,12 +15,14 @@ from botocore.credentials import (  # type: ignore[import-untyped]
     DeferredRefreshableCredentials,
 )
 from botocore.loaders import Loader  # type: ignore[import-untyped]
+from pydantic import ValidationError
 
 from activities.last_look import last_look
 from activities.ports import NotAllowed, NotSent, Unreadable
 from activities.providers.aws import errors
 from activities.providers.aws.options import Account, Options
 from activities.providers.aws.rate import READ_S, WRITE_S, Later, Rates
+from medevac.fleet.inventory import Inventory
 from medevac.fleet.node import Node
 
 LOADER = Loader()
@@ -49,9 +51,40 @@ class Access:
         self.rates = Rates(options.share)
         self._session = _session()
         self._accounts: dict[str, Account | None] = {one.id: one for one in options.accounts} or {OWN: None}
+        self._named = tuple(self._accounts)
+        """By the options: of a node that says no account, only these come into question."""
+        self.wrong: list[str] = []
+        """Roles of the inventory that can't be used."""
         self._clients: dict[tuple[Place, str], Any] = {}
         self._credentials: dict[str, Any] = {}
         self._lock = threading.RLock()
+
+    def take(self, inventory: Inventory) -> None:
+        """The roles of accounts that the options don't give one."""
+        roles: dict[str, dict[str, str]] = {}
+        for record in inventory.records:
+            if record.account and record.role.startswith("arn:"):
+                roles.setdefault(record.account, {}).setdefault(record.role, record.where)
+        for account, told in sorted(roles.items()):
+            known = self._accounts.get(account)
+            if known is not None and known.role:
+                continue
+            if len(told) > 1:
+                where = " and ".join(sorted(told.values())[:2])
+                self.wrong.append(f"account {account}: the inventory gives it {len(told)} roles ({where}); correct it")
+                continue
+            [(role, where)] = told.items()
+            try:
+                clusters = known.clusters if known else ()
+                self._accounts[account] = Account(id=account, role=role, clusters=clusters)
+            except ValidationError as error:
+                said = "; ".join(one["msg"] for one in error.errors(include_input=False))
+                self.wrong.append(f"account {account}: {where}: {said}")
+
+    @property
+    def several(self) -> bool:
+        """Whether machines may be in more than one account."""
+        return len(self._accounts) > 1
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -72,7 +105,7 @@ class Access:
                 return OWN
             raise NotAllowed(f"node {node.name} is of account {named}, which `accounts` doesn't name")
         by_cluster = [one.id for one in self.options.accounts if node.cluster in one.clusters]
-        if len(found := by_cluster or list(self._accounts)) == 1:
+        if len(found := by_cluster or list(self._named)) == 1:
             return found[0]
         raise NotAllowed(
             f"node {node.name}: which of the {len(found)} accounts it is in, neither its label"

@@ -5,9 +5,14 @@ from __future__ import annotations
 from activities.ports import NotSent, Unreadable
 from activities.providers.aws import launching
 from activities.providers.aws.access import Access, Place
-from activities.providers.aws.instances import CLUSTER_TAG, INCIDENT_TAG, NODE_GROUP_TAG, REPLACES_TAG, Instance, Reader
-
-CLUSTER_TAGS = (CLUSTER_TAG, "eks:eks-cluster-name", "aws:eks:cluster-name")
+from activities.providers.aws.instances import (
+    CLUSTER_TAGS,
+    INCIDENT_TAG,
+    NODE_GROUP_TAG,
+    REPLACES_TAG,
+    Instance,
+    Reader,
+)
 
 
 class NodeGroups:

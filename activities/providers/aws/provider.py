@@ -19,6 +19,7 @@ from activities.providers.aws.node_groups import NodeGroups
 from activities.providers.aws.options import Options
 from activities.providers.aws.planned import Planned
 from activities.registry import ConfigurationError, complaints
+from medevac.fleet.inventory import Inventory
 from medevac.fleet.node import Capability, Machine, Node
 
 FRESH_S = 2.0
@@ -95,8 +96,12 @@ class AwsProvider:
             reserved="CapacityReservationId" in found.raw,
         )
 
+    def take_inventory(self, inventory: Inventory) -> None:
+        """For the roles by which its accounts are reached."""
+        self._access.take(inventory)
+
     def missing_rights(self) -> list[str]:
-        """Raises `Unreadable` where credentials or network don't even let it ask."""
+        """One line for each account and region."""
         return rights.missing(self._access)
 
     def evidence(self, node: Node, incident: str) -> Iterable[tuple[str, bytes]]:
@@ -320,7 +325,7 @@ class AwsProvider:
     def _place(self, node: Node, tag: str) -> Place:
         """Of a node that is gone, and with it the label that told its account, wherever its machine is, or what was
         asked for in its place. Raises `Unreadable`."""
-        if node.labels or len(self.options.accounts) < 2:
+        if node.labels or not self._access.several:
             return self._access.place(node)
         region = node.topology.get("region")
         for place in self._access.places:

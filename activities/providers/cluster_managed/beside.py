@@ -19,9 +19,11 @@ from activities.ports import (
     MachineState,
     NotSent,
     Provider,
+    TakesInventory,
     Verb,
 )
 from activities.registry import ConfigurationError
+from medevac.fleet.inventory import Inventory
 from medevac.fleet.node import Capability, Machine, Node
 from medevac.model import Model
 
@@ -81,6 +83,11 @@ class Beside:
 
     def locate(self, machine_id: str) -> Machine | None:
         return self._inner.locate(machine_id) if isinstance(self._inner, HasLocate) else None
+
+    def take_inventory(self, inventory: Inventory) -> None:
+        inner: object = self._inner
+        if isinstance(inner, TakesInventory):
+            inner.take_inventory(inventory)
 
     def missing_rights(self) -> list[str]:
         return self._inner.missing_rights() if isinstance(self._inner, HasRights) else []

@@ -19,6 +19,7 @@ from activities.providers.cluster_managed.karpenter import Karpenter
 from activities.providers.cluster_managed.metal3 import Metal3
 from activities.providers.cluster_managed.nvsentinel import External, NvSentinel
 from activities.registry import ConfigurationError, complaints
+from medevac.fleet.inventory import Inventory
 from medevac.fleet.node import Capability, Machine, Node
 from medevac.model import Model
 
@@ -108,6 +109,9 @@ class ManagedProvider:
             return found
         machine = Machine(provider=self.name, id=machine_id)
         return machine if self.state(Node(cluster="", name="-", machine=machine), "").exists else None
+
+    def take_inventory(self, inventory: Inventory) -> None:
+        self._beside.take_inventory(inventory)
 
     def evidence(self, node: Node, incident: str) -> Iterable[tuple[str, bytes]]:
         return self._beside.evidence(node, incident)

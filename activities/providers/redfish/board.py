@@ -193,7 +193,7 @@ class Board:
 
     def _connected(self) -> sushy.Sushy:
         if self._root is None:
-            name, password = secret(self._bmc.credential or self._options.credential)
+            name, password = secret(self._bmc.credential or self._options.credential, self._options.secrets)
             self._root = sushy.Sushy(
                 self._bmc.address, auth=BasicAuth(name, password), connector=Once(self._bmc, self._options)
             )

@@ -24,6 +24,7 @@ class Known:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._inventory = Inventory()
+        self._given = Inventory()
         self._read_of: list[tuple[int, int]] | None = None
         self._lock = threading.Lock()
 
@@ -32,17 +33,26 @@ class Known:
         named, machine = self._options.machines, node.machine
         if found := named.get(machine.id) or named.get(machine.serial or ""):
             return found
-        if not self._options.inventory:
-            return None
         joined = self._files().join(node)
         if joined.trouble:
             raise NotAllowed(f"inventory: {joined.trouble}")
         return self._of(joined.record) if joined.record is not None else None
 
-    def all(self) -> dict[str, Bmc]:
-        """Raises `NotAllowed`."""
-        found = {record.where: bmc for record in self._files().records if (bmc := self._of(record))}
-        return {**found, **self._options.machines}
+    def take(self, inventory: Inventory) -> None:
+        """Of the whole installation: where the options name no files of their own."""
+        self._given = inventory
+
+    def all(self) -> tuple[dict[str, Bmc], list[str]]:
+        """All that can be used, and what is wrong with the rest. Raises `NotAllowed` where no file can be read."""
+        found: dict[str, Bmc] = {}
+        wrong = []
+        for record in self._files().records:
+            try:
+                if bmc := self._of(record):
+                    found[record.where] = bmc
+            except NotAllowed as error:
+                wrong.append(str(error))
+        return {**found, **self._options.machines}, wrong
 
     def _of(self, record: Record) -> Bmc | None:
         if not record.bmc:
@@ -57,13 +67,14 @@ class Known:
             )
         except ValidationError as error:
             one = error.errors(include_input=False)[0]
-            hint = "; mount the Secret, and name its folder as `file:`" if one["loc"] == ("credential",) else ""
-            raise NotAllowed(f"{record.where}: BMC's {one['loc'][-1]}: {one['msg']}{hint}") from None
+            raise NotAllowed(f"{record.where}: BMC's {one['loc'][-1]}: {one['msg']}") from None
         if problem := unencrypted(bmc, self._options):
             raise NotAllowed(f"{record.where}: {problem}")
         return bmc
 
     def _files(self) -> Inventory:
+        if not self._options.inventory:
+            return self._given
         with self._lock:
             try:
                 now = [
@@ -77,20 +88,22 @@ class Known:
             return self._inventory
 
 
-def secret(reference: str) -> tuple[str, str]:
+def secret(reference: str, secrets: Path) -> tuple[str, str]:
     """Name and password behind a reference, read afresh. Raises `NotAllowed`, which never holds any of them."""
     kind, _, where = reference.partition(":")
     if not where:
         raise NotAllowed("no credential is named for it: give the provider or the machine a `credential`")
+    path = secrets / where if kind == "secret" else Path(where)
     try:
         if kind == "env":
             text = os.environ.get(where, "")
-        elif Path(where).is_dir():
-            text = ":".join(_line(Path(where) / part) for part in ("username", "password"))
+        elif path.is_dir():
+            text = ":".join(_line(path / part) for part in ("username", "password"))
         else:
-            text = _line(Path(where))
+            text = _line(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise NotAllowed(f"credential {reference} can't be read: {type(error).__name__}") from None
+        mount = f"; mount the Secret at {path}" if kind == "secret" else ""
+        raise NotAllowed(f"credential {reference} can't be read: {type(error).__name__}{mount}") from None
     name, colon, password = text.partition(":")
     if not colon or not name:
         raise NotAllowed(f"credential {reference} is not there, or is no `username:password`")

@@ -11,9 +11,10 @@ from medevac.model import Model
 
 Address = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/@]{1,255}/?$")]
 """Of the BMC, without a path and without a password in it."""
-Credential = Annotated[str, StringConstraints(max_length=1024, pattern=r"^(|env:[A-Za-z_][A-Za-z0-9_]*|file:/.+)$")]
+REFERENCE = r"^(|env:[A-Za-z_][A-Za-z0-9_]*|file:/.+|secret:[a-z0-9][a-z0-9.-]*/[a-z0-9][a-z0-9.-]*)$"
+Credential = Annotated[str, StringConstraints(max_length=1024, pattern=REFERENCE)]
 """A reference, never the thing: a variable or a file that holds `username:password`, or a folder with the files
-`username` and `password`, as a mounted Secret has them."""
+`username` and `password`, as a mounted Secret has them. `secret:namespace/name` is that folder below `secrets`."""
 
 
 class Bmc(Model):
@@ -30,11 +31,14 @@ class Options(Model):
     machines: dict[str, Bmc] = {}
     """By the machine's id: its node's `providerID` without the scheme, else the firmware's UUID; or by its serial."""
     inventory: tuple[Path, ...] = ()
-    """Files as `medevac inventory check` reads them; read anew when they change."""
+    """Files as `medevac inventory check` reads them, read anew when they change; none: the installation's inventory,
+    as it was when the process started."""
     clusters: tuple[str, ...] = ()
     """Those whose nodes the inventory names without a cluster."""
     credential: Credential = ""
     """Of machines that name none."""
+    secrets: Path = Path("/run/secrets/machines")
+    """Where Kubernetes Secrets are mounted, each as `NAMESPACE/NAME`."""
     ca: Path | None = None
     """Certificates that BMCs' are checked with, in place of the well-known ones."""
     verify: bool = True
@@ -57,8 +61,6 @@ class Options(Model):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        if not self.machines and not self.inventory:
-            raise ValueError("name BMCs under `machines`, or files under `inventory`")
         for name, bmc in self.machines.items():
             if problem := unencrypted(bmc, self):
                 raise ValueError(f"machine {name}: {problem}")

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import JsonValue, ValidationError
 
+from activities import hurry
 from activities.ports import NEEDS, MachineState, NotAllowed, NotSent, Unclear, Unreadable, Verb
 from activities.providers.redfish.board import Board, Seen
 from activities.providers.redfish.known import Known
 from activities.providers.redfish.options import Bmc, Options
 from activities.registry import ConfigurationError, complaints
+from medevac.fleet.inventory import Inventory
 from medevac.fleet.node import Capability, Machine, Node
 
 POLL_S = 15.0
@@ -25,7 +26,12 @@ POLL_S = 15.0
 OFF_S = 20.0
 """A machine that is off longer isn't in the middle of a restart: it is turned on."""
 MANY = 4096
-AT_ONCE = 16
+AT_ONCE = 256
+"""BMCs that are signed in to at the same time: those that hang must not keep the others from being asked."""
+ALL_S = 20.0
+"""How long all BMCs together may take to be signed in to."""
+FEW = 3
+"""BMCs without an answer that are named."""
 LOGS = 8
 """Event logs of one machine that are kept as evidence."""
 
@@ -92,19 +98,39 @@ class RedfishProvider:
             return machine.model_copy(update={"id": id, "serial": seen.serial or None})
         return None
 
+    def take_inventory(self, inventory: Inventory) -> None:
+        self._known.take(inventory)
+
     def missing_rights(self) -> list[str]:
-        """Signs in at every BMC. Raises `Unreadable` where not even their inventory can be read."""
+        """Signs in at every BMC, in `ALL_S` at most. Raises `Unreadable` where not even their inventory can be read."""
+        known, wrong = self._known.all()
+        if not known and not wrong:
+            return ["any BMC: name them in the inventory, or under `machines`"]
+        answered: set[str] = set()
+        denied: set[str] = set()
+        silent: dict[str, str] = {}
 
-        def check(one: tuple[str, Bmc]) -> str:
-            id, bmc = one
+        def check(id: str) -> None:
             try:
-                self._board_of(bmc).look()
+                self._board_of(known[id]).look()
+            except NotAllowed as error:
+                denied.add(id)
+                wrong.append(f"BMC of {id}: {error}")
             except Unreadable as error:
-                return f"BMC of {id}: {error}"
-            return ""
+                silent[id] = str(error)
+            else:
+                answered.add(id)
 
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            return [said for said in pool.map(check, sorted(self._known.all().items())) if said]
+        hurry.each(check, sorted(known), AT_ONCE, ALL_S)
+        return [*self._silent(sorted(set(known) - answered - denied), len(answered), dict(silent)), *sorted(wrong)]
+
+    def _silent(self, ids: list[str], answered: int, why: Mapping[str, str]) -> list[str]:
+        """In one line for all: a switch that is down must not bury what else is wrong."""
+        if not ids:
+            return []
+        few = ", ".join(f"{id} ({why.get(id, 'no answer yet')})" for id in ids[:FEW])
+        more = f" and {len(ids) - FEW} more" if len(ids) > FEW else ""
+        return [f"{answered} BMCs answered, {len(ids)} didn't within {ALL_S:g} s: {few}{more}"]
 
     def evidence(self, node: Node, incident: str) -> Iterator[tuple[str, bytes]]:
         board = self._board(node)

@@ -98,9 +98,9 @@ def test_the_doctor_names_exactly_what_is_missing(site: Site, plane: Plane, tmp_
                 "MEDEVAC_DATA_DIR": str(tmp_path), "TEMPORAL_ADDRESS": "127.0.0.1:1",
             },
         )  # fmt: skip
-        (found,) = (one for one in json.loads(told.stdout) if one["what"] == "parts")
+        (found,) = (one for one in json.loads(told.stdout) if one["what"] == "cluster main")
         assert found["ok"] is False
-        assert found["text"] == "cluster main may not: create pods/eviction"
+        assert found["text"] == "lacks: create pods/eviction"
         assert "docs/kubernetes.md" in found["fix"]
     finally:
         site.send("DELETE", f"{roles}/{account}")

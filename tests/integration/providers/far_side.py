@@ -135,6 +135,8 @@ class FarSide(Served):
             if call.api == "RunInstances" and token in self._tokens:
                 return self._tokens[token]
             match call.api:
+                case "CreateReplaceRootVolumeTask" | "ModifyInstanceEventStartTime" if "DryRun" in call.given:
+                    return error(call, 412, "DryRunOperation")
                 case "CreateReplaceRootVolumeTask":
                     given = self._replace_root(call)
                 case "DescribeReplaceRootVolumeTasks":
@@ -229,6 +231,9 @@ def lie(call: Call) -> Answer:
     return ok(call, LIES[call.api])
 
 
+NOT_EC2 = ("AssumeRole", "GetCallerIdentity", "DescribeLifecycleHooks")
+
+
 def error(call: Call, status: int, code: str, headers: dict[str, str] | None = None, said: str = "") -> Answer:
     """In EC2's own form, in that of the other query APIs, or in that of EKS."""
     said = said or f"{code} said by a test"
@@ -240,7 +245,7 @@ def error(call: Call, status: int, code: str, headers: dict[str, str] | None = N
     return (
         status,
         headers or {},
-        (other if "AutoScaling" in call.api or call.api in ("AssumeRole", "GetCallerIdentity") else ec2).encode(),
+        (other if "AutoScaling" in call.api or call.api in NOT_EC2 else ec2).encode(),
     )
 
 

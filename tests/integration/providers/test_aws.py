@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from activities.ports import HasEvidence, HasRights, HasSteps, NotAllowed, NotSent, Unclear, Unreadable, Verb
+from activities.inventory_file import read_inventory
+from activities.ports import (
+    HasEvidence,
+    HasRights,
+    HasSteps,
+    NotAllowed,
+    NotSent,
+    TakesInventory,
+    Unclear,
+    Unreadable,
+    Verb,
+)
 from activities.providers.aws.provider import make
 from activities.registry import ConfigurationError
 from medevac.fleet.node import Capability
@@ -20,6 +33,7 @@ from tests.contracts.rigs import ProviderRig, Trouble
 from tests.integration.providers.aws_rig import GROUP, AwsRig, GroupRig, NodeGroupRig, StopStartRig
 from tests.integration.providers.far_side import REGION, FarSide
 from worker import doctor
+from worker.parts import Built
 from worker.settings import Settings
 
 TAG = "inc-1"
@@ -279,6 +293,31 @@ def test_each_account_is_reached_by_its_own_role_and_external_id(far: FarSide) -
         aws.state(gone.model_copy(update={"machine": machine.model_copy(update={"id": "i-00000000000000001"})}), TAG)
 
 
+def test_an_account_is_reached_by_the_role_that_the_inventory_names(far: FarSide, tmp_path: Path) -> None:
+    rig = AwsRig(far)
+    other = "210987654321"
+    role = f"arn:aws:iam::{other}:role/medevac"
+    file = tmp_path / "machines.csv"
+    file.write_text(
+        "node,provider_id,account,role\n"
+        f"n-1,i-0abc,{other},{role}\n"
+        "n-2,i-0abd,333333333333,arn:aws:iam::333333333333:role/a\n"
+        "n-3,i-0abe,333333333333,arn:aws:iam::333333333333:role/b\n"
+    )
+    aws = make("aws", {"regions": [REGION], "endpoint": far.url, "share": 1.0})
+    assert isinstance(aws, TakesInventory)
+    inventory = read_inventory([file], ["prod"])
+    aws.take_inventory(inventory)
+    machine = rig.node.machine.model_copy(update={"id": "i-0abc"})
+    theirs = inventory.enrich(rig.node.model_copy(update={"name": "n-1", "machine": machine}))
+    with pytest.raises(NotSent, match=f"isn't known in account {other}"):
+        aws.do(Verb.REBOOT, theirs, TAG)
+    assert [call.given["RoleArn"] for call in far.calls if call.api == "AssumeRole"] == [role]
+    assert aws.state(rig.node, TAG).exists, "of which nobody says an account is in that of our own credentials"
+    [said] = aws.missing_rights()
+    assert said.startswith("account 333333333333: the inventory gives it 2 roles")
+
+
 @pytest.mark.parametrize("code", ["AuthFailure", "UnauthorizedOperation", "ExpiredToken"])
 def test_wrong_credentials_end_the_step_with_their_reason(far: FarSide, desk: Opens, code: str) -> None:
     rig = AwsRig(far)
@@ -302,26 +341,87 @@ def test_the_doctor_is_told_what_is_missing(far: FarSide) -> None:
     assert rig.aws.missing_rights() == []
     assert not far.effects
     far.script("TerminateInstances", Trouble.REFUSE, code="UnauthorizedOperation")
-    assert rig.aws.missing_rights() == [f"TerminateInstances in account of our own credentials, {REGION}"]
+    assert rig.aws.missing_rights() == [f"in account of our own credentials, {REGION}: TerminateInstances"]
     account = {"id": "999999999999"}
     foreign = make("aws", {"regions": [REGION], "endpoint": far.url, "accounts": [account]})
     assert "credentials are of account 123456789012" in foreign.missing_rights()[0]
     far.script("GetCallerIdentity", Trouble.REFUSE, code="InvalidClientTokenId")
-    with pytest.raises(NotAllowed, match="InvalidClientTokenId"):
-        rig.aws.missing_rights()
+    [said] = rig.aws.missing_rights()
+    assert "InvalidClientTokenId" in said
+
+
+ALWAYS = {
+    "DescribeInstances", "DescribeInstanceStatus", "GetConsoleOutput", "DescribeLaunchTemplateVersions",
+    "DescribeAutoScalingInstances", "DescribeAutoScalingGroups", "RunInstances", "TerminateInstances", "CreateTags",
+    "DeleteTags", "ModifyInstanceEventStartTime", "RebootInstances",
+}  # fmt: skip
+USED = [
+    pytest.param({}, set(), set(), id="as shipped"),
+    pytest.param({"reboot": "stop_start"}, {"StopInstances", "StartInstances"}, {"RebootInstances"}, id="stop, start"),
+    pytest.param(
+        {"reinstall": True}, {"CreateReplaceRootVolumeTask", "DescribeReplaceRootVolumeTasks"}, set(), id="reinstall"
+    ),
+    pytest.param({"lifecycle_hooks": ["medevac-drain"]}, {"DescribeLifecycleHooks"}, set(), id="hooks"),
+]
+
+
+@pytest.mark.parametrize(("options", "more", "less"), USED)
+def test_all_that_the_options_have_it_do_is_asked_for_and_nothing_else(
+    far: FarSide, options: dict[str, Any], more: set[str], less: set[str]
+) -> None:
+    aws = make("aws", {"regions": [REGION], "endpoint": far.url, "share": 1.0} | options)
+    assert aws.missing_rights() == []
+    wanted = ALWAYS - less | more
+    assert {call.api for call in far.calls} - {"GetCallerIdentity"} == wanted
+    for api in sorted(wanted):
+        far.script(api, Trouble.REFUSE, code="UnauthorizedOperation")
+    [said] = aws.missing_rights()
+    assert set(said.partition(f"{REGION}: ")[2].split(", ")) == wanted
+    assert not far.effects
+
+
+def test_machines_of_a_node_group_have_eks_asked_too(far: FarSide) -> None:
+    rig = NodeGroupRig(far)
+    assert rig.aws.missing_rights() == []
+    far.script("DescribeNodegroup", Trouble.REFUSE, code="AccessDeniedException")
+    assert rig.aws.missing_rights() == [f"in account of our own credentials, {REGION}: DescribeNodegroup"]
+
+
+def test_a_launch_is_asked_for_with_each_template_that_is_named(far: FarSide) -> None:
+    id = AwsRig(far).template
+    given = {"regions": [REGION], "endpoint": far.url, "share": 1.0, "launch_templates": {"train": {"id": id}}}
+    far.script("RunInstances", Trouble.REFUSE, code="UnauthorizedOperation")
+    assert make("aws", given).missing_rights() == [
+        f"in account of our own credentials, {REGION}: RunInstances from {id}"
+    ]
+
+
+def test_an_account_that_cannot_be_signed_in_to_hides_no_other(far: FarSide) -> None:
+    role = "arn:aws:iam::210987654321:role/medevac"
+    accounts = [{"id": "210987654321", "role": role}, {"id": "123456789012"}]
+    aws = make("aws", {"regions": [REGION], "endpoint": far.url, "share": 1.0, "accounts": accounts})
+    far.script("AssumeRole", Trouble.REFUSE, code="AccessDenied")
+    far.script("RebootInstances", Trouble.REFUSE, code="UnauthorizedOperation")
+    one, other = aws.missing_rights()
+    assert one.startswith(f"in account 210987654321, {REGION}: GetCallerIdentity")
+    assert "AccessDenied" in one
+    assert other == f"in account 123456789012, {REGION}: RebootInstances"
 
 
 async def test_the_doctor_has_one_line_for_it(far: FarSide, desk: Opens, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = desk(AwsRig(far)).registry
     monkeypatch.setattr(doctor, "find_config", lambda settings: None)
-    monkeypatch.setattr(doctor, "build_registry", lambda config, data_dir: registry)
-    assert "can be read" in await doctor._parts(Settings())
+    monkeypatch.setattr(doctor, "build_parts", lambda config, data_dir: Built.of(registry))
+
+    async def said() -> str:
+        [found] = [one for one in await doctor._parts(doctor.House(Settings())) if one.what == "provider aws"]
+        return found.text
+
+    assert await said() == "has what it needs"
     far.script("RebootInstances", Trouble.REFUSE, code="UnauthorizedOperation")
-    with pytest.raises(doctor._Bad, match=r"provider aws may not: RebootInstances in account .*, us-east-1$"):
-        await doctor._parts(Settings())
+    assert await said() == "lacks: in account of our own credentials, us-east-1: RebootInstances"
     far.script("GetCallerIdentity", Trouble.REFUSE, code="InvalidClientTokenId")
-    with pytest.raises(doctor._Bad, match=r"provider aws: GetCallerIdentity .*InvalidClientTokenId"):
-        await doctor._parts(Settings())
+    assert re.search(r"^lacks: in account of our own .*: GetCallerIdentity .*InvalidClientTokenId", await said())
 
 
 def test_a_page_of_something_in_between_is_no_answer(far: FarSide) -> None:
@@ -345,8 +445,8 @@ def test_no_credentials_at_all_are_told(far: FarSide, monkeypatch: pytest.Monkey
 
 def test_an_unknown_region_is_told(far: FarSide) -> None:
     rig = AwsRig(far)
-    with pytest.raises(NotAllowed, match="region mars-north-1 is unknown"):
-        make("aws", {"regions": ["mars-north-1"]}).missing_rights()
+    [said] = make("aws", {"regions": ["mars-north-1"]}).missing_rights()
+    assert "region mars-north-1 is unknown" in said
     elsewhere = rig.node.model_copy(update={"topology": {"region": "eu-west-1"}})
     for ask in (lambda: rig.aws.state(elsewhere, TAG), lambda: rig.aws.capabilities(elsewhere)):
         with pytest.raises(NotAllowed, match="`regions` doesn't name"):

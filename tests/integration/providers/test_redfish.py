@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -17,7 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from activities.ports import NotAllowed, NotSent, Unclear, Unreadable, Verb
+from activities.inventory_file import read_inventory
+from activities.ports import NotAllowed, NotSent, TakesInventory, Unclear, Unreadable, Verb
 from activities.providers.redfish import provider as redfish
 from activities.providers.redfish.provider import make
 from activities.registry import ConfigurationError
@@ -290,6 +292,51 @@ def test_the_inventory_is_read_anew_when_it_changes(bmcs: Bmcs, tmp_path: Path) 
         provider.state(rig.node, TAG)
 
 
+def test_the_installations_inventory_serves_where_the_options_name_none(bmcs: Bmcs, tmp_path: Path) -> None:
+    """With a credential in a mounted Secret, and a row that can't be used beside it."""
+    rig = RedfishRig(bmcs)
+    mounted = tmp_path / "secrets" / "medevac" / "bmc-hall-1"
+    mounted.mkdir(parents=True)
+    (mounted / "username").write_text("admin")
+    (mounted / "password").write_text(PASSWORD)
+    id = rig.node.machine.id
+    file = tmp_path / "machines.yaml"
+    file.write_text(
+        "machines:\n"
+        f"- {{provider_id: {id}, serial: SN-{id[:8]}, bmc: '{bmcs.url}{SYSTEMS}{id}',"
+        " bmc_credential: 'secret:medevac/bmc-hall-1'}\n"
+        "- {provider_id: other, bmc: 'https://10.9.0.31/elsewhere', bmc_credential: 'secret:medevac/bmc-hall-1'}\n"
+    )
+    given = {name: value for name, value in rig.options.items() if name not in ("machines", "credential")}
+    provider = make("metal", given | {"secrets": str(tmp_path / "secrets")})
+    assert isinstance(provider, TakesInventory)
+    assert "name them in the inventory" in provider.missing_rights()[0]
+    provider.take_inventory(read_inventory([file], ["prod"]))
+    assert provider.state(rig.node, TAG).exists
+    [said] = provider.missing_rights()
+    assert said.startswith(f"{file}:3: BMC's system"), "the row is named, and the other is signed in to all the same"
+    (mounted / "password").unlink()
+    fresh = make(
+        "metal", given | {"secrets": str(tmp_path / "secrets"), "inventory": [str(file)], "clusters": ["prod"]}
+    )
+    lines = fresh.missing_rights()
+    assert any(f"mount the Secret at {mounted}" in line for line in lines), lines
+
+
+def test_what_is_known_of_many_bmcs_is_told_in_time(bmcs: Bmcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = RedfishRig(bmcs)
+    monkeypatch.setattr(redfish, "ALL_S", 3.0)
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        deaf = {f"zz-{n:03}": {"address": address, "system": f"{SYSTEMS}{n}", "serial": f"{n}"} for n in range(130)}
+        provider = make("metal", rig.options | {"machines": rig.options["machines"] | deaf, "read_timeout_s": 60.0})
+        began = time.monotonic()
+        [said] = provider.missing_rights()
+        assert time.monotonic() - began < 20, "no longer than the limit, and far less than their time-outs"
+    assert said.startswith(f"{len(rig.ids)} BMCs answered, 130 didn't within 3 s: zz-000 (no answer yet), zz-001")
+    assert said.endswith("and 127 more")
+
+
 # -- errors ----------------------------------------------------------------------------------------------------
 
 
@@ -382,7 +429,6 @@ def test_a_certificate_must_be_trusted(bmcs: Bmcs, tmp_path: Path) -> None:
 def test_what_cannot_be_is_said_when_it_is_configured(bmcs: Bmcs) -> None:
     for given, said in [
         ({"machines": {"m": {"address": "http://bmc"}}}, "http shows the password"),
-        ({}, "name BMCs"),
         ({"machines": {"m": {"address": "https://admin:pw@bmc"}}}, "address"),
         ({"machines": {"m": {"address": "https://bmc", "credential": "hunter2"}}}, "credential"),
     ]:

@@ -17,7 +17,7 @@ from tests.integration.tickets.rigs import AwsRig, JiraRig
 from tests.unit.activities.casehouse import PROVIDER, CaseHouse
 from worker import doctor
 from worker.config import TicketSystem
-from worker.parts import _made
+from worker.parts import Built, _made
 from worker.settings import Settings
 
 PAGE = (Path(__file__).parents[3] / "docs" / "cases.md").read_text(encoding="utf-8")
@@ -59,18 +59,16 @@ async def parts(monkeypatch: pytest.MonkeyPatch, house: CaseHouse, tickets: Any)
         tickets={PROVIDER: tickets},
     )
     monkeypatch.setattr(doctor, "find_config", lambda settings: None)
-    monkeypatch.setattr(doctor, "build_registry", lambda config, data_dir: registry)
-    try:
-        return await doctor._parts(Settings())
-    except Exception as error:
-        return str(error)
+    monkeypatch.setattr(doctor, "build_parts", lambda config, data_dir: Built.of(registry))
+    [found] = [one for one in await doctor._parts(doctor.House(Settings())) if one.what.startswith("tickets")]
+    return f"{found.what}: {found.text}"
 
 
 async def test_the_doctor_says_one_clear_line(monkeypatch: pytest.MonkeyPatch, house: CaseHouse, moto: str) -> None:
     with JiraRig() as jira:
-        assert "tickets" not in await parts(monkeypatch, house, jira.tickets)
+        assert await parts(monkeypatch, house, jira.tickets) == "tickets jira: has what it needs"
         jira.lacks.add("CREATE_ISSUES")
-        assert await parts(monkeypatch, house, jira.tickets) == "tickets jira may not: CREATE_ISSUES in project OPS"
+        assert await parts(monkeypatch, house, jira.tickets) == "tickets jira: lacks: CREATE_ISSUES in project OPS"
         jira.far.denied = 401
         said = await parts(monkeypatch, house, jira.tickets)
         assert said.startswith("tickets jira: jira: Jira refuses the account (HTTP 401)")

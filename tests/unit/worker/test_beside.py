@@ -14,6 +14,8 @@ from simulation.world import World
 from tests.unit.worker.conftest import bearer
 from worker import doctor
 from worker.beside import beside
+from worker.doctor import House
+from worker.parts import Built
 from worker.settings import Settings
 from worker.stores import Stores
 
@@ -33,7 +35,7 @@ def says(coexist: str) -> str:
 def examined(registry: Registry, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """The doctor looks at this test's parts."""
     monkeypatch.setattr(doctor, "find_config", lambda settings: None)
-    monkeypatch.setattr(doctor, "build_registry", lambda config, data_dir: registry)
+    monkeypatch.setattr(doctor, "build_parts", lambda config, data_dir: Built.of(registry))
     monkeypatch.setattr(doctor, "open_stores", lambda url: stores)
     return Settings()
 
@@ -88,13 +90,13 @@ async def test_the_doctor_lists_them_and_what_to_do(
 ) -> None:
     from datetime import UTC, datetime
 
-    assert "none" in await doctor._others(examined)
+    assert "none" in await doctor._others(House(examined))
     world.remediators(ACTS, cluster="sim-a")
     now = datetime.now(UTC)
     stores.policies.activate(stores.policies.propose(policy, "ada", now), "bob", now)
     said: Any
     try:
-        said, fix = await doctor._others(examined), ""
+        said, fix = await doctor._others(House(examined)), ""
     except doctor._Bad as bad:
         said, fix = str(bad), bad.fix
     assert "NVSentinel" in said

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from activities.evidence_store import FolderStore
 from activities.ports import NotAllowed, Unreadable
 from activities.registry import Registry
 from activities.storage.certificates import Certificate
 from worker import doctor
+from worker.doctor import Finding, House
+from worker.parts import Built
 from worker.settings import Settings
 from worker.stores import Stores
 
 IDLE = "version: 1\nname: x\npools: {a: {clusters: [sim-a], select: {nodes: [gpu-a-000]}, mode: approve}}\n"
+REBOOTED: dict[str, JsonValue] = {"steps": [{"name": "reboot", "passed": True, "seen": "boot 1 → boot 2"}]}
 
 
 @pytest.fixture
 def examined(monkeypatch: pytest.MonkeyPatch, registry: Registry, stores: Stores) -> Settings:
     """The doctor looks at this test's parts."""
     monkeypatch.setattr(doctor, "find_config", lambda settings: None)
-    monkeypatch.setattr(doctor, "build_registry", lambda config, data_dir: registry)
+    monkeypatch.setattr(doctor, "build_parts", lambda config, data_dir: Built.of(registry))
     monkeypatch.setattr(doctor, "open_stores", lambda url: stores)
     return Settings()
+
+
+async def findings(settings: Settings) -> dict[str, Finding]:
+    return {finding.what: finding for finding in await doctor.examine(settings)}
 
 
 async def test_all_that_is_wrong_with_parts_is_said_and_no_secret(
@@ -36,14 +45,61 @@ async def test_all_that_is_wrong_with_parts_is_said_and_no_secret(
     one, other = registry.providers()[:2]
     monkeypatch.setattr(one, "missing_rights", denied, raising=False)
     monkeypatch.setattr(other, "missing_rights", lambda: ["RebootInstances", *("y" * 100)], raising=False)
-    findings = {finding.what: finding for finding in await doctor.examine(examined)}
-    parts = findings["parts"]
-    assert not parts.ok
-    assert f"provider {one.name}: HTTP 401" in parts.text
-    assert f"provider {other.name} may not: RebootInstances" in parts.text
-    assert "; and 93 more" in parts.text
-    assert "docs/providers.md" in parts.fix
-    assert "hunter2" not in str(findings)
+    found = await findings(examined)
+    assert found["parts"].ok
+    assert not found[f"provider {one.name}"].ok
+    assert found[f"provider {one.name}"].text.startswith("HTTP 401")
+    assert found[f"provider {other.name}"].text.startswith("lacks: RebootInstances")
+    assert "; and 93 more" in found[f"provider {other.name}"].text
+    assert "docs/providers.md" in found[f"provider {other.name}"].fix
+    assert found["cluster sim-a"].ok
+    assert "hunter2" not in str(found)
+
+
+async def test_a_part_that_hangs_holds_up_no_other(
+    examined: Settings, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = threading.Event()
+    one, other = registry.providers()[:2]
+    monkeypatch.setattr(doctor, "LIMIT_S", 2.0)
+    monkeypatch.setattr(one, "missing_rights", lambda: [str(never.wait(60))], raising=False)
+    monkeypatch.setattr(other, "missing_rights", lambda: ["RebootInstances"], raising=False)
+    found = await findings(examined)
+    never.set()
+    assert found[f"provider {one.name}"].text == "no answer within 2 s"
+    assert found[f"provider {other.name}"].text == "lacks: RebootInstances"
+    assert found["cluster sim-a"].ok
+    assert found["trust"].ok
+
+
+BROKEN = """
+installation: here
+clusters: [{name: main, kind: kubernetes, options: {kubeconfig: /nowhere/kubeconfig}}]
+providers:
+  - {name: metal, kind: redfish, options: {graceful_s: 0}}
+  - {name: shop, kind: nosuch}
+chat: {name: slack, kind: slack, options: {}}
+"""
+
+
+async def test_each_part_that_cannot_be_made_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stores: Stores
+) -> None:
+    """And what needs them says that it does, not the same once more with another cure."""
+    file = tmp_path / "medevac.yaml"
+    file.write_text(BROKEN)
+    monkeypatch.setattr(doctor, "open_stores", lambda url: stores)
+    found = await findings(Settings(config=file, data_dir=tmp_path))
+    assert "kubeconfig" in found["cluster main"].text
+    assert "`graceful_s`" in found["provider metal"].text
+    assert "nothing installed is of kind nosuch" in found["provider shop"].text
+    assert not found["chat"].ok
+    assert found["parts"].text == "cluster main, provider metal, provider shop and chat can't be made"
+    assert found["ledger"].ok
+    for what in ("trust", "policy", "other remediators"):
+        assert found[what].text.startswith("not looked at: it needs the parts, and cluster main, "), what
+        assert found[what].fix == doctor.PARTS_FIRST
+    assert sum("kubeconfig" in one.text for one in found.values()) == 1
 
 
 async def test_evidence_is_written_read_and_removed_again(
@@ -59,7 +115,7 @@ async def test_evidence_is_written_read_and_removed_again(
         raise Unreadable("nothing can be removed from s3://b: AccessDenied")
 
     monkeypatch.setattr(registry.evidence, "remove", may_not)
-    kept = await doctor._evidence(examined)
+    kept = await doctor._evidence(House(examined))
     assert "AccessDenied" in kept, "workers never remove any, so that is no fault"
 
 
@@ -89,25 +145,33 @@ async def test_a_bucket_that_does_not_say_what_is_missing_is_no_store(
 
     monkeypatch.setattr(store, "get", denied)
     with pytest.raises(doctor._Bad, match="AccessDenied") as bad:
-        await doctor._evidence(examined)
+        await doctor._evidence(House(examined))
     assert "list" in bad.value.fix
 
 
 async def test_providers_that_nobody_proved_are_named_with_the_command(
     examined: Settings, registry: Registry, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "none is real" in await doctor._trust(examined)
+    def certify(name: str) -> None:
+        stores.certificates.add(
+            Certificate(provider=name, at=now, by="ada", machine_id="m", passed=True, proof=REBOOTED)
+        )
+
+    assert "none is real" in await doctor._trust(House(examined))
     one, other = registry.providers()[:2]
     for real in (one, other):
         monkeypatch.setattr(real, "simulated", False)
     now = datetime.now(UTC)
-    stores.certificates.add(Certificate(provider=other.name, at=now, by="ada", machine_id="m", passed=True, proof={}))
+    certify(other.name)
     with pytest.raises(doctor._Bad) as bad:
-        await doctor._trust(examined)
+        await doctor._trust(House(examined))
     assert f"not proved on a machine here: {one.name};" in str(bad.value)
+    assert f"{other.name} was proved to reboot a machine here" in str(bad.value)
     assert bad.value.fix == f"`medevac provider certify {one.name} --machine ID`"
 
     stores.policies.activate(stores.policies.propose(IDLE, "ada", now), "bob", now)
-    assert f"here: {one.name}" in await doctor._trust(examined), "named, and not bad where nothing acts by itself"
-    stores.certificates.add(Certificate(provider=one.name, at=now, by="ada", machine_id="m", passed=True, proof={}))
-    assert "proved on a machine here" in await doctor._trust(examined)
+    assert f"here: {one.name}" in await doctor._trust(House(examined)), (
+        "named, and not bad where nothing acts by itself"
+    )
+    certify(one.name)
+    assert f"{one.name} was proved to reboot" in await doctor._trust(House(examined))

@@ -16,6 +16,7 @@ from activities.registry import Registry
 from worker import doctor, ways_in
 from worker.config import Config, load_config
 from worker.findings import Finding
+from worker.parts import Built
 from worker.settings import Settings
 from worker.stores import Stores
 
@@ -33,9 +34,9 @@ def examine(registry: Registry, stores: Stores, monkeypatch: pytest.MonkeyPatch,
         file.write_text(BASE + text)
         config: Config = load_config(file)
         monkeypatch.setattr(doctor, "find_config", lambda settings: config)
-        monkeypatch.setattr(doctor, "build_registry", lambda config, data_dir: registry)
+        monkeypatch.setattr(doctor, "build_parts", lambda config, data_dir: Built.of(registry))
         monkeypatch.setattr(doctor, "open_stores", lambda url: stores)
-        return {one.what: one for one in await doctor._ways_in(Settings())}
+        return {one.what: one for one in await doctor._ways_in(doctor.House(Settings()))}
 
     return look
 
