@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import datetime, timedelta
 
 from temporalio import activity
 
@@ -19,6 +20,7 @@ from medevac.incident import Outcome, StepResult
 
 REMEMBERED = 10_000
 HELD_RETRY_S = 15.0
+SAID_AGAIN_S = 15.0
 
 
 class LeaseActivities:
@@ -38,7 +40,7 @@ class LeaseActivities:
         self._clock = clock
         self._holding = holding
         self._lock = threading.Lock()
-        self._said: dict[str, str] = {}
+        self._said: dict[str, tuple[str, datetime]] = {}
 
     @activity.defn(name=sig.ACQUIRE.name, no_thread_cancel_exception=True)
     def acquire(self, request: sig.AcquireRequest) -> sig.AcquireResult:
@@ -85,13 +87,18 @@ class LeaseActivities:
             return None
 
     def _say(self, lease: LeaseRequest, waiting_for: str) -> None:
-        """What the incident waits for, written where people look, and only when it changes."""
+        """What the incident waits for, written where people look when it changes.
+
+        Looked at again while it lasts: the workflow's own line, written just then, knows only that it asked.
+        """
+        now = self._clock()
         with self._lock:
-            if self._said.get(lease.incident, "") == waiting_for:
+            said, at = self._said.get(lease.incident, ("", now))
+            if said == waiting_for and (not said or now - at < timedelta(seconds=SAID_AGAIN_S)):
                 return
             if len(self._said) > REMEMBERED:
                 self._said.clear()
-            self._said[lease.incident] = waiting_for
+            self._said[lease.incident] = (waiting_for, now)
         try:
             self._bounded.call(PROTECTIVE_BUDGET_S, self._write, lease.incident, waiting_for)
         except Exception as error:

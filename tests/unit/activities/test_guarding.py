@@ -72,6 +72,26 @@ def test_a_full_rack_waits_names_its_holders_and_goes_on_after_a_release(house: 
     assert view.waiting_for == ""
 
 
+def test_what_it_waits_for_is_written_again_where_something_else_was_written_meanwhile(house: House) -> None:
+    ahead = timedelta()
+    leases = LeaseActivities(
+        house.guard, house.census, house.ledger, house.bounded, clock=lambda: datetime.now(UTC) + ahead
+    )
+    nodes = one_rack(house)
+    limit = house.policies.active().policy.limits.at_once["rack"].count
+    for i, node in enumerate(nodes[:limit]):
+        assert run(leases.acquire, acquire_request(house, node, f"inc-{i}")).granted
+    last = nodes[limit]
+    for _ in range(2):
+        house.ledger.upsert_incident(house.view(last, id="inc-last", waiting_for="a lease"))
+        with pytest.raises(ApplicationError):
+            run(leases.acquire, acquire_request(house, last, "inc-last"))
+        view = house.ledger.incident("inc-last")
+        assert view is not None
+        assert "rack" in view.waiting_for
+        ahead += timedelta(seconds=20)
+
+
 def test_the_same_lease_twice_is_one(house: House, leases: LeaseActivities) -> None:
     node = house.busy_node()
     first = run(leases.acquire, acquire_request(house, node)).granted
