@@ -11,10 +11,11 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 from activities import signatures as sig
-from activities.signatures import Mark, Verb
+from activities.signatures import Verb
 from medevac.faults.faultset import Remedy
 from medevac.incident import End, Outcome, State, StepKey, StepResult
 from medevac.policy.plan import ApprovalNeed, Drain, Plan, Rung
+from workflows.marking import Marking
 from workflows.permission import Permission
 from workflows.run import IncidentRun
 from workflows.standing import Again, Standing
@@ -33,8 +34,6 @@ VERBS: dict[Rung, tuple[Verb, ...]] = {
 
 TITLE = 300
 """Characters of a question's title."""
-MARK_AGAIN = "mark_again"
-"""Histories that were begun before a standing mark could change its words never call for that."""
 TAKE_BACK_S = 60.0
 """How long the release of a successor may keep people waiting for the hand-over; it is tried again after it."""
 
@@ -50,12 +49,13 @@ class Remediation:
     standing: Standing
     telling: Telling
     permission: Permission
+    marking: Marking
 
     async def carry_out(self, plan: Plan) -> End | None:
         """The incident's end, or None when a new plan is needed."""
         try:
             if plan.mark and (self.run.marked or not plan.mark_after_approval):
-                await self.mark(plan)
+                await self.marking.mark(plan)
             self.telling.announce(plan)
             if plan.wait_s:
                 await self.steps.until(self.standing.moved, plan.wait_s)
@@ -72,66 +72,6 @@ class Remediation:
 
     # -- legs --------------------------------------------------------------------------------------------------
 
-    async def mark(self, plan: Plan, approval: str | None = None) -> None:
-        """Marks the node unless this incident has and the mark still says what is wrong. Beyond the mark budget it
-        stays unmarked, and is asked about."""
-        run = self.run
-        words = _words(plan, run)
-        if run.marked:
-            if self._mark_says(plan, words) or not workflow.patched(MARK_AGAIN):
-                return
-            await self._mark_again(plan, words)
-            return
-        run.state = State.PLANNED
-        result = await self.steps.step(sig.MARK, self._mark_request(plan, approval))
-        if result.outcome is Outcome.BLOCKED:
-            run.note("state", workflow.now(), f"not marked: {result.reason}")
-            return
-        self.standing.judge("mark", result)
-        run.marked, run.marked_as = True, words
-        run.state = State.MARKED
-
-    def _mark_says(self, plan: Plan, words: str) -> bool:
-        """Also where nothing is open, or the node has a successor: the mark then stays as it was until it is lifted."""
-        run = self.run
-        return not (plan.faults and run.faults.faults) or run.subject != run.node or words == run.marked_as
-
-    async def _mark_again(self, plan: Plan, words: str) -> None:
-        """Another fault is the worst, or there are others: the standing mark says so, once for each such change.
-
-        One that is refused stays ours, to be lifted. One that can't be written holds nothing up: the node is marked.
-        """
-        run = self.run
-        result = await self.steps.step(sig.MARK, self._mark_request(plan, None, again=True))
-        if result.outcome.ok or result.outcome is Outcome.REFUSED:
-            run.marked_as = words
-            self.standing.judge("mark again", result)
-            return
-        run.note("state", workflow.now(), f"the mark still says what it said before: {result.outcome}: {result.reason}")
-
-    def _mark_request(self, plan: Plan, approval: str | None, *, again: bool = False) -> sig.MarkRequest:
-        run = self.run
-        return sig.MarkRequest(
-            key=run.key("mark"),
-            cluster=run.cluster,
-            node=run.node,
-            pool=plan.domains.get("pool", "").partition("/")[2] or None,
-            identity=plan.identity,
-            mark=Mark(
-                incident=run.incident,
-                code=_mark_code(plan),
-                faults=run.faults.codes,
-                reason=plan.reasons[0] if plan.reasons else "",
-            ),
-            fault_class=run.fault_class,
-            domains=plan.domains,
-            plan_hash=plan.hash,
-            view=run.view(workflow.now()),
-            approval=approval or (plan.order.approval if plan.order else None),
-            campaign=plan.order.campaign if plan.order else None,
-            again=again,
-        )
-
     async def _permission(self, plan: Plan) -> Plan:
         """Lease, then approval, then the facts read again: the plan that may be carried out now."""
         self.run.approvals = []
@@ -139,7 +79,7 @@ class Remediation:
         if plan.approval and not fleet_wide:
             await self._ask(plan, plan.approval)
         if plan.mark:
-            await self.mark(plan, fleet_wide)
+            await self.marking.mark(plan, fleet_wide)
         self.standing.stay()
         if plan.approval or fleet_wide:
             fresh = await self.planner()
@@ -377,7 +317,7 @@ class Remediation:
     async def give_back(self, plan: Plan, end: End) -> End | None:
         """Lifts our marks, gives the lease back, and watches: a fault in probation is this incident's failure."""
         run = self.run
-        lifted, _ = await asyncio.gather(self.lift(), self.permission.release())
+        lifted, _ = await asyncio.gather(self.marking.lift(), self.permission.release())
         if not lifted:
             return None
         run.state = State.PROBATION
@@ -429,25 +369,3 @@ class Remediation:
         if before and result.proof.get("nothing_left"):
             text = f"{run.cluster}/{run.node}: {run.taken_back}"
             self.telling.beside(self.telling.notify(f"successor {run.taken_back}", text))
-
-    async def lift(self) -> bool:
-        """Removes our marks. Where that can't be done a person is called: nothing ends with a mark left by mistake."""
-        run = self.run
-        if not run.marked and run.subject == run.node:
-            return True
-        request = sig.LiftRequest(key=run.key("lift"), cluster=run.cluster, node=run.subject, incident=run.incident)
-        result = await self.steps.step(sig.LIFT, request)
-        if result.outcome.ok:
-            run.marked, run.marked_as = False, ""
-            return True
-        run.hand_over = f"our mark could not be lifted: {result.reason}"
-        return False
-
-
-def _mark_code(plan: Plan) -> str:
-    return (plan.cause or "unknown").replace("/", "-")[:63]
-
-
-def _words(plan: Plan, run: IncidentRun) -> str:
-    """What a mark says that people and programs go by: the worst fault, and all of them in whatever order."""
-    return " ".join((_mark_code(plan), *sorted(run.faults.codes)))
