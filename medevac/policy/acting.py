@@ -171,7 +171,8 @@ class Act:
             why.append(f"{rung} never goes without asking under this policy")
         elif NEEDS.get(rung) in self.here.context.unproved:
             name = node.machine.provider
-            why.append(f"provider {name} wasn't seen to {rung} a machine here; `medevac provider certify {name}`")
+            proof = f"`medevac provider certify {name} --machine ID`"
+            why.append(f"provider {name} wasn't seen to {rung} a machine here; {proof}")
         if not why:
             return None
         may = policy.who_may

@@ -388,7 +388,7 @@ def silenced(stores: Stores, node: Node) -> None:
 
 
 def later(mirror: Mirror, span: timedelta) -> None:
-    mirror._now = lambda: NOW + span
+    mirror._now = lambda: datetime.now(UTC) + span
 
 
 def test_a_silence_keeps_an_incident_out_of_the_channel_until_it_ends(

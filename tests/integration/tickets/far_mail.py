@@ -45,7 +45,7 @@ class FarMail:
             "to": ["support@provider.example"],
             "smtp": {**here, "port": self.smtp_port},
             "imap": {**here, "port": self.imap_port},
-            "timeout_s": 60.0,
+            "timeout_s": 30.0,
             **more,
         }
 
