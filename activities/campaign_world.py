@@ -40,7 +40,7 @@ class Change(Model):
     acted: bool = False
     """Left out after the act had been sent."""
     fault: str | None = None
-    """Seen already when it was left out, after the act."""
+    """Seen already when it was left out or failed, after the act."""
 
 
 class Seen(Model):
@@ -198,6 +198,9 @@ def _of_sent(
     if mine.state is State.HANDED_OVER:
         return Change(state=NodeState.FAILED, why=mine.summary[:500], withdraw=True, **done)
     if mine.fault is not None and mine.fault != code and mine.state in NOT_BEGUN:
+        if mine.order_sent:
+            why = f"{mine.fault} came after the act and before its check had passed; incident {mine.id} repairs it"
+            return Change(state=NodeState.FAILED, why=why, withdraw=True, fault=mine.fault, **done)
         why = f"it has {mine.fault}, which incident {mine.id} repairs"
         return Change(state=NodeState.SKIPPED, why=why, withdraw=True, **done)
     return None
@@ -233,8 +236,8 @@ def _fault_after(
         and mine.end is None
         and mine.state not in (State.PROBATION, State.WATCHING)
         and after < mine.updated_at <= until
-        # That a person has it in hand is no fault of the node's.
-        and (mine.stopped is None or _shown(mine, code))
+        # That a person has it in hand is no fault of the node's, and that its act failed is counted as such.
+        and ((one.state is NodeState.DONE and mine.stopped is None) or _shown(mine, code))
     ):
         return mine.fault or "unknown"
     return next((view.fault or "unknown" for view in others if after < view.opened_at <= until), None)

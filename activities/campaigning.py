@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -93,39 +93,46 @@ class CampaignActivities:
         members = {member.key: member for member in row.plan.members}
         seen = self._world.see(row, nodes, order.code, now)
         known = self._weighed(row, seen)
+        told = {one.key: one for one in nodes}
+
+        def take_back(keys: Iterable[str]) -> None:
+            for key in keys:
+                self._tell(told[key], order, Kind.RECOVERED, "the campaign takes its order back", now)
+
+        # Before it is written that they are over: who looks again after a death in between would tell nobody.
+        take_back(key for key, change in seen.changes.items() if change.withdraw)
         ended = self._apply(row, nodes, seen, now)
         checked = spec.act is Act.CHECK and self._checks.look(
             row, [(one, members[one.key]) for one in nodes if one.key not in seen.changes], now
         )
-        taken_back = [key for key, change in seen.changes.items() if change.withdraw]
-        if row.state in (CampaignState.HALTED, CampaignState.ENDING):
-            taken_back += self._take_back(row, seen)
+        stops = row.state in (CampaignState.HALTED, CampaignState.ENDING)
+        if stops:
+            take_back(seen.untouched)
+            why = f"taken back: {row.why}"
+            self._campaigns.change(row.id, {key: _skipped(why) for key in seen.untouched})
         if row.state is CampaignState.ENDING and spec.act is Act.DRAIN:
-            taken_back += [one.key for one in nodes if one.state is NodeState.DONE]
-        nodes = self._campaigns.nodes(row.id) if ended or checked or taken_back else nodes
+            take_back(one.key for one in nodes if one.state is NodeState.DONE)
+        nodes = self._campaigns.nodes(row.id) if ended or checked or stops else nodes
         next_step = step(
             spec.care, row.at_once, row.state, row.passed, nodes, seen.beside, now, holds=spec.act is Act.DRAIN,
             known=known,
         )  # fmt: skip
         orders = {key: order.of(members[key].uid, members[key].machine_id) for key in (*seen.unheard, *next_step.send)}
         others = {key: why for key, one in orders.items() if (why := self._not_listed(members[key], one))}
+        take_back(key for key in seen.unheard if key in others)
         changes: dict[str, dict[str, Any]] = {
             key: {"state": NodeState.SENT, "sent_at": now} for key in next_step.send if key not in others
         }
         self._campaigns.change(row.id, changes | {key: _skipped(why) for key, why in others.items()})
-        taken_back += [key for key in seen.unheard if key in others]
         if row.state.begins:
             # From its present state only: a person's halt that came meanwhile stands.
             self._campaigns.move(
                 row.id, next_step.state, next_step.why, now, passed=next_step.passed, only_from=(row.state,),
                 word=_own(next_step),
             )  # fmt: skip
-        told = {one.key: one for one in nodes}
         for key, one in orders.items() if spec.act is not Act.CHECK and row.state.begins else ():
             if key not in others:
                 self._tell(told[key], one, Kind.PLANNED, spec.reason, now)
-        for key in taken_back:
-            self._tell(told[key], order, Kind.RECOVERED, "the campaign takes its order back", now)
         in_hand = any(one.state is NodeState.SENT for one in nodes)
         state, why = next_step.state if row.state.begins else row.state, next_step.why or row.why
         if row.state is CampaignState.ENDING and not in_hand:
@@ -167,12 +174,6 @@ class CampaignActivities:
         if changes:
             self._campaigns.change(row.id, changes)
         return bool(changes)
-
-    def _take_back(self, row: CampaignRow, seen: Seen) -> tuple[str, ...]:
-        """Of a halted campaign: what is in hand and has not begun. What has begun ends as it must."""
-        why = f"taken back: {row.why}"
-        self._campaigns.change(row.id, {key: {"state": NodeState.SKIPPED, "why": why} for key in seen.untouched})
-        return seen.untouched
 
     def _tell(self, one: NodeProgress, order: Order, kind: Kind, text: str, now: datetime) -> None:
         event = order_event(order, one, kind, text, now)

@@ -141,6 +141,8 @@ class IncidentView(Model):
     hold: Hold | None = None
     stopped: Stop | None = None
     """The last one, whatever the incident has done since."""
+    order_sent: bool = False
+    """The act that a campaign ordered has been sent to the machine."""
     rung: str | None = None
     plan_hash: str | None = None
     policy_version: int | None = None

@@ -127,6 +127,7 @@ class Remediation:
         if plan.rung and not acted and result.outcome not in (Outcome.REFUSED, Outcome.CANCELLED):
             # Also where it failed or gave no answer: it may have been sent, and must not count as never tried.
             run.asked_rungs.append(plan.rung)
+            run.order_sent = run.order_sent or plan.order is not None
         acted[verb] = key
         if result.outcome is Outcome.TIMED_OUT:
             # It may have been sent: only its proof, or the word that there is none, lets anything follow it.

@@ -53,6 +53,7 @@ class IncidentRun:
         self.stopped = carried.stopped
         self.marked = carried.marked
         self.marked_as = carried.marked_as
+        self.order_sent = carried.order_sent
         self.lease: LeaseRef | None = carried.lease
         self.lease_asked = carried.lease is not None
         self.lines: list[Line] = list(carried.lines)
@@ -182,6 +183,7 @@ class IncidentRun:
             owner=self.owner,
             hold=self.hold,
             stopped=self.stopped,
+            order_sent=self.order_sent,
             rung=plan.rung.value if plan and plan.rung else None,
             plan_hash=plan.hash if plan else None,
             policy_version=plan.policy_version if plan else None,
@@ -251,7 +253,7 @@ class IncidentRun:
     def stop(self, by: str, reason: str) -> None:
         """A person's word takes effect on the plan at hand."""
         order = self.plan.order if self.plan else None
-        acted = order is not None and Rung(order.rung) in self.asked_rungs
+        acted = self.order_sent or (order is not None and Rung(order.rung) in self.asked_rungs)
         self.stopped = Stop(by=by, reason=reason, acted=acted)
 
     @property
@@ -306,6 +308,7 @@ class IncidentRun:
             stopped=self.stopped,
             marked=self.marked,
             marked_as=self.marked_as,
+            order_sent=self.order_sent,
             lease=self.lease,
             lines=tuple(self.lines),
             asked_rungs=tuple(self.asked_rungs),

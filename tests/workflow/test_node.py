@@ -287,8 +287,10 @@ async def test_abort_after_the_call_says_so_and_the_end_is_still_awaited(start: 
     assert (await handle.query(NodeWorkflow.state)).stopped is None, "not before it takes effect"
     gate.set()
     await reaches(handle, State.HANDED_OVER)
-    stopped = (await handle.query(NodeWorkflow.state)).stopped
-    assert stopped == Stop(by="alice", reason="wrong node", acted=True)
+    shown = await handle.query(NodeWorkflow.state)
+    assert shown.stopped == Stop(by="alice", reason="wrong node", acted=True)
+    assert shown.order_sent
+    assert not script.views[0].order_sent, "not while it had still to begin"
     await handle.terminate("done")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities import signatures as sig
@@ -155,11 +156,14 @@ class Running:
         self.stores = stores
         self.now = _now(stores)
         self.told: list[tuple[str, Kind]] = []
+        self.deaf = False
         seen = CampaignWorld(stores.database, CensusTaker(registry, stores.policies, Bounded(2), fresh_s=0.0))
         acts = CampaignActivities(stores.campaigns, seen, registry, self._hear, stores.policies, lambda: self.now)
         self.run = partial(ActivityEnvironment().run, acts.step)
 
     def _hear(self, cluster: str, name: str, event: HealthEvent) -> None:
+        if self.deaf:
+            raise ConnectionError("nobody is there")
         self.told.append((name, event.kind))
 
     def step(self, minutes: float = 0.5) -> sig.CampaignStepped:
@@ -242,6 +246,52 @@ def test_a_fault_after_the_act_counts_though_a_person_stopped_the_incident(runni
     running.shows(canary, State.HANDED_OVER, stopped=stop, fault="xid/64", faults=("xid/64",), rev=2)
     running.step()
     assert running.node(canary.name).fault == "xid/64"
+
+
+def test_a_fault_between_the_act_and_its_check_is_the_acts_failure(running: Running, canary: Node) -> None:
+    """The machine's own repair goes on; what it says of the act isn't lost with the order."""
+    faults = ("xid/64", ORDERED)
+    running.shows(canary, State.PLANNED, fault="xid/64", faults=faults, order_sent=True)
+    running.step()
+    first = running.node(canary.name)
+    assert (first.state, first.fault, first.over_at) == (NodeState.FAILED, "xid/64", running.now)
+    assert first.why.startswith("xid/64 came after the act")
+    assert (canary.name, Kind.RECOVERED) in running.told
+
+
+def test_a_fault_before_the_act_says_nothing_of_it(running: Running, canary: Node) -> None:
+    running.shows(canary, State.PLANNED, fault="xid/64", faults=("xid/64", ORDERED))
+    running.step()
+    first = running.node(canary.name)
+    assert (first.state, first.fault, first.over_at) == (NodeState.SKIPPED, None, None)
+
+
+def test_a_failure_is_counted_once_though_its_incident_is_written_again(running: Running, canary: Node) -> None:
+    running.shows(canary, State.HANDED_OVER, summary="no proof")
+    running.step()
+    running.now += timedelta(minutes=1)
+    running.shows(canary, State.HANDED_OVER, summary="no proof; ada looks", rev=1)
+    running.step()
+    first = running.node(canary.name)
+    assert (first.state, first.fault) == (NodeState.FAILED, None)
+
+
+@pytest.mark.parametrize("halted", [True, False])
+def test_an_order_is_taken_back_though_a_worker_dies_as_it_does_so(
+    running: Running, canary: Node, stores: Stores, halted: bool
+) -> None:
+    if halted:
+        running.shows(canary, State.WAITING_LEASE)
+        stores.campaigns.move("driver-580", CampaignState.HALTED, "halted by kim: smoke", running.now)
+    else:
+        running.shows(canary, State.PLANNED, fault="xid/64", faults=("xid/64", ORDERED))
+    running.deaf = True
+    with pytest.raises(ApplicationError):
+        running.step()
+    running.deaf = False
+    running.step()
+    assert (canary.name, Kind.RECOVERED) in running.told
+    assert running.node(canary.name).state is NodeState.SKIPPED
 
 
 def test_that_a_person_stops_a_node_which_is_through_is_no_fault_of_it(running: Running, canary: Node) -> None:
