@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
@@ -43,6 +45,10 @@ class Unfrozen:
 
     def fence(self, pre: sig.Target, node: Node) -> None:
         pass
+
+    @contextmanager
+    def again(self, pre: sig.Target, *nodes: Node) -> Iterator[None]:
+        yield
 
 
 class Fleet:
