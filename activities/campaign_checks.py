@@ -18,7 +18,6 @@ from medevac.campaigns.spec import CHECKED
 from medevac.events.event import HealthEvent, Kind
 from medevac.faults.classes import Covers, FaultClass, in_order
 from medevac.fleet.node import Node
-from medevac.fleet.order import Order
 from medevac.incident import StepKey
 from medevac.policy.policy import Policy
 from medevac.policy.standing import Surroundings
@@ -48,8 +47,8 @@ class CampaignChecks:
             if one.state is not NodeState.SENT:
                 continue
             try:
-                node, why = self._listed(row, member)
-                if node is not None and one.run == 0:
+                node, why = listed(self._registry, row, member)
+                if not why and node is not None and one.run == 0:
                     why = f"taken back: {row.why}" if row.state in STOPS else self._left_alone(policy, node)
             except Unreadable as error:
                 changes[one.key] = {"why": redact(str(error), 300)}
@@ -69,15 +68,6 @@ class CampaignChecks:
         changes = {key: change for key, change in changes.items() if change != {"why": said.get(key)}}
         self._campaigns.change(row.id, changes)
         return bool(begun or changes)
-
-    def _listed(self, row: CampaignRow, member: Member) -> tuple[Node | None, str]:
-        """The node where it is the machine that people agreed to, else why it isn't."""
-        node = self._registry.cluster(member.cluster).node(member.node)
-        if node is None:
-            return None, "it is gone"
-        order = Order(campaign=row.id, approval=row.approval, rung=row.plan.spec.act.rung)
-        why = order.of(member.uid, member.machine_id).another(node.identity)
-        return (None, why) if why else (node, "")
 
     def _left_alone(self, policy: Policy, node: Node) -> str:
         """As it was listed: the pool's mode, and what people have set on the node, may be others by its turn."""
@@ -107,6 +97,12 @@ class CampaignChecks:
             self._report(one.cluster, one.node, failed_check(row.id, one, result.covers, result.reason, now))
         state = NodeState.DONE if result.passed else NodeState.FAILED
         return {"state": state, "why": reason, "over_at": now}
+
+
+def listed(registry: Registry, row: CampaignRow, member: Member) -> tuple[Node | None, str]:
+    """The node of that name as it is, and why it isn't the machine that people agreed to. Raises `Unreadable`."""
+    node = registry.cluster(member.cluster).node(member.node)
+    return node, row.order_for(member).another(node.identity if node else None)
 
 
 def _key(campaign: str, one: NodeProgress) -> StepKey:

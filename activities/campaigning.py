@@ -9,7 +9,7 @@ from typing import Any
 from temporalio import activity
 
 from activities import signatures as sig
-from activities.campaign_checks import SOURCE, CampaignChecks, Report
+from activities.campaign_checks import SOURCE, STOPS, CampaignChecks, Report, listed
 from activities.campaign_world import CampaignWorld, Seen
 from activities.clock import Clock, utcnow
 from activities.failures import redact, unreadable, waits
@@ -20,7 +20,6 @@ from activities.storage.campaigns import CampaignRow, Campaigns, Word
 from activities.storage.ledger import LedgerLine
 from activities.storage.policies import Policies
 from medevac.campaigns.halting import Evidence
-from medevac.campaigns.listing import Member
 from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState, Step, left_out, step
 from medevac.campaigns.spec import Act
 from medevac.events.event import HealthEvent, Kind, Statement
@@ -82,14 +81,7 @@ class CampaignActivities:
     def _go_on(self, row: CampaignRow, now: datetime) -> sig.CampaignStepped:
         spec = row.plan.spec
         nodes = self._campaigns.nodes(row.id)
-        order = Order(
-            campaign=row.id,
-            approval=row.approval,
-            rung=spec.act.rung,
-            drain=spec.drain.value,
-            image=spec.image,
-            deadline_s=spec.care.deadline,
-        )
+        order = row.order
         members = {member.key: member for member in row.plan.members}
         seen = self._world.see(row, nodes, order.code, now)
         known = self._weighed(row, seen)
@@ -105,7 +97,7 @@ class CampaignActivities:
         checked = spec.act is Act.CHECK and self._checks.look(
             row, [(one, members[one.key]) for one in nodes if one.key not in seen.changes], now
         )
-        stops = row.state in (CampaignState.HALTED, CampaignState.ENDING)
+        stops = row.state in STOPS
         if stops:
             take_back(seen.untouched)
             why = f"taken back: {row.why}"
@@ -117,8 +109,8 @@ class CampaignActivities:
             spec.care, row.at_once, row.state, row.passed, nodes, seen.beside, now, holds=spec.act is Act.DRAIN,
             known=known,
         )  # fmt: skip
-        orders = {key: order.of(members[key].uid, members[key].machine_id) for key in (*seen.unheard, *next_step.send)}
-        others = {key: why for key, one in orders.items() if (why := self._not_listed(members[key], one))}
+        orders = {key: row.order_for(members[key]) for key in (*seen.unheard, *next_step.send)}
+        others = {key: why for key in orders if (why := listed(self._registry, row, members[key])[1])}
         take_back(key for key in seen.unheard if key in others)
         changes: dict[str, dict[str, Any]] = {
             key: {"state": NodeState.SENT, "sent_at": now} for key in next_step.send if key not in others
@@ -149,11 +141,6 @@ class CampaignActivities:
         if known != row.known or seen.beside.out != row.out:
             self._campaigns.looked(row.id, seen.beside.out, known)
         return known
-
-    def _not_listed(self, member: Member, order: Order) -> str:
-        """Why the machine that people agreed to isn't behind this name any more. Raises `Unreadable`."""
-        node = self._registry.cluster(member.cluster).node(member.node)
-        return "it is gone" if node is None else order.another(node.identity)
 
     def _apply(self, row: CampaignRow, nodes: Sequence[NodeProgress], seen: Seen, now: datetime) -> bool:
         changes: dict[str, dict[str, Any]] = {}

@@ -19,7 +19,7 @@ from activities.storage.order_tables import campaign_nodes as n
 from activities.storage.order_tables import campaigns as t
 from activities.storage.tables import lines
 from medevac.campaigns.halting import Evidence
-from medevac.campaigns.listing import CampaignPlan
+from medevac.campaigns.listing import CampaignPlan, Member
 from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState
 from medevac.fleet.order import Order
 from medevac.incident import Line, StepKey
@@ -52,6 +52,22 @@ class CampaignRow(Model):
     """What had been seen when people let it go on after a halt."""
     out: dict[str, float] | None = None
     """Percent of each pool that was out of service by other causes, at the last look."""
+
+    @property
+    def order(self) -> Order:
+        """For any machine of the list."""
+        spec = self.plan.spec
+        return Order(
+            campaign=self.id,
+            approval=self.approval,
+            rung=spec.act.rung,
+            drain=spec.drain.value,
+            image=spec.image,
+            deadline_s=spec.care.deadline,
+        )
+
+    def order_for(self, member: Member) -> Order:
+        return self.order.of(member.uid, member.machine_id)
 
 
 class Word(Model):

@@ -40,8 +40,10 @@ class Order(Model):
         """For one machine of the list."""
         return self.model_copy(update={"uid": uid, "machine_id": machine_id})
 
-    def another(self, found: Identity) -> str:
+    def another(self, found: Identity | None) -> str:
         """Why `found` isn't the machine on the list; empty where it is, or the list doesn't say."""
+        if found is None:
+            return "it is gone"
         if self.machine_id is not None and found.machine_id != self.machine_id:
             return f"it is machine {found.machine_id} now; campaign {self.campaign} lists {self.machine_id}"
         if self.uid is not None and found.uid != self.uid:
