@@ -29,9 +29,9 @@ from medevac.fleet.guard_state import (
     Sighting,
     State,
 )
-from medevac.fleet.guard_votes import VOTE_HOLDS
 from medevac.fleet.lease import LeaseRequest
 from medevac.fleet.limits import Limits
+from medevac.fleet.votes import VOTE_HOLDS
 
 SIGHTINGS_READ = 16
 """The newest of each class; the sum rule never needs more than five of them to be met."""

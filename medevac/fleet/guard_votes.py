@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from medevac.fleet.guard_state import LEVEL, Breaker, ClosingVote, Sighting
+from medevac.fleet.votes import no_longer, outdated
 
 CLOSING_PEOPLE = 2
-VOTE_HOLDS = timedelta(hours=1)
-"""As far as the sum looks back that tells fleet-wide from one node: who looked before that has seen another fleet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +32,7 @@ def weigh(breaker: Breaker, sightings: Iterable[Sighting], now: datetime) -> Wei
     return Weighed(
         breaker=breaker,
         votes=tuple(vote for vote, why in found if not why),
-        lapsed=tuple(
-            f"{vote.by}'s word of {clock(vote.at, now)} UTC no longer counts: {why}" for vote, why in found if why
-        ),
+        lapsed=tuple(no_longer(vote.by, vote.at, why, now) for vote, why in found if why),
     )
 
 
@@ -49,11 +46,4 @@ def _why_lapsed(breaker: Breaker, vote: ClosingVote, about: Iterable[Sighting], 
     if more:
         fault = "a fault" if breaker.cause == LEVEL else f"a fault of class {breaker.cause}"
         return f"{more} more {'node' if more == 1 else 'nodes'} showed {fault} since"
-    if now - vote.at > VOTE_HOLDS:
-        return f"it is more than {VOTE_HOLDS.total_seconds() / 60:g} min old"
-    return ""
-
-
-def clock(at: datetime, now: datetime) -> str:
-    """With the day where that isn't today's."""
-    return f"{at:%H:%M}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M}"
+    return outdated(vote.at, now)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from medevac.fleet.fence import Fence, ThawVote
-from medevac.fleet.guard_votes import VOTE_HOLDS, clock
+from medevac.fleet.votes import no_longer, outdated
 
 THAW_PEOPLE = 2
 
@@ -22,9 +22,7 @@ def weighed(fence: Fence, others: Iterable[Fence], now: datetime) -> Fence:
     return fence.model_copy(
         update={
             "thaw_votes": tuple(vote for vote, why in found if not why),
-            "lapsed": tuple(
-                f"{vote.by}'s word of {clock(vote.at, now)} UTC no longer counts: {why}" for vote, why in found if why
-            ),
+            "lapsed": tuple(no_longer(vote.by, vote.at, why, now) for vote, why in found if why),
         }
     )
 
@@ -32,6 +30,4 @@ def weighed(fence: Fence, others: Iterable[Fence], now: datetime) -> Fence:
 def _why_lapsed(vote: ThawVote, anew: Iterable[Fence], now: datetime) -> str:
     if by := sorted({one.by for one in anew if vote.at < one.at <= now}):
         return f"{' and '.join(by)} froze it anew since"
-    if now - vote.at > VOTE_HOLDS:
-        return f"it is more than {VOTE_HOLDS.total_seconds() / 60:g} min old"
-    return ""
+    return outdated(vote.at, now)

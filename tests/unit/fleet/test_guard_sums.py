@@ -9,8 +9,9 @@ import pytest
 
 from medevac.faults.classes import FaultClass
 from medevac.fleet.guard_state import LEVEL, Approved, Breaker, ClosingVote, Sighting
-from medevac.fleet.guard_votes import VOTE_HOLDS, Weighed, weigh
+from medevac.fleet.guard_votes import Weighed, weigh
 from medevac.fleet.limits import Limits, Share
+from medevac.fleet.votes import VOTE_HOLDS
 from tests.unit.fleet.fleet import ROOMY, T0, Fleet, asked, granted, kinds, node, waiting
 
 CLASSES = (FaultClass.CRITICAL, FaultClass.DEGRADED, FaultClass.TRANSIENT, FaultClass.PLANNED)
