@@ -26,8 +26,7 @@ class Holding:
         """Empty where nothing holds it. A notice has the provider's own time, which its plan knew."""
         if lease.fault_class is FaultClass.PLANNED:
             return ""
-        # A lease names the pool as a domain, within its cluster.
-        pool = (lease.pool or "").rpartition("/")[2] or None
+        pool = lease.pool_name
         subject = Subject(
             cluster=lease.cluster, pool=pool, node=lease.node, fault=lease.fault, fault_class=lease.fault_class
         )

@@ -67,7 +67,7 @@ class Marking:
             key=run.key("mark"),
             cluster=run.cluster,
             node=run.node,
-            pool=plan.domains.get("pool", "").partition("/")[2] or None,
+            pool=plan.pool,
             identity=plan.identity,
             mark=Mark(
                 incident=run.incident,

@@ -170,7 +170,7 @@ class IncidentRun:
             run_id=self.run_id,
             cluster=self.cluster,
             node=self.subject,
-            pool=plan.domains.get("pool", "").partition("/")[2] or None if plan else None,
+            pool=plan.pool if plan else None,
             machine_id=plan.identity.machine_id if plan else None,
             fault=worst.code if worst else plan.cause if plan else None,
             fault_class=worst.fault_class if worst else plan.fault_class if plan else None,

@@ -18,8 +18,8 @@ V = TypeVar("V")
 
 def domains_of(request: LeaseRequest) -> dict[str, str]:
     """Kind → domain key. A domain of the topology that nobody named is one shared, strictest one."""
-    pool = (request.pool or "-").removeprefix(f"{request.cluster}/")
-    named = {"cluster": request.cluster, "pool": f"{request.cluster}/{pool}", **request.domains}
+    pool = f"{request.cluster}/{request.pool_name or '-'}"
+    named = {"cluster": request.cluster, "pool": pool, **request.domains}
     unknown = dict.fromkeys(TOPOLOGY, f"{request.cluster}/unknown")
     return {kind: domain_key(kind, value) for kind, value in {**unknown, **named}.items()}
 

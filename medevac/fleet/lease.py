@@ -39,6 +39,11 @@ class LeaseRequest(Model):
     person_asked: bool = False
     """The plan waits for a person's yes before it destroys anyway, so that the guard needn't ask one for it alone."""
 
+    @property
+    def pool_name(self) -> str | None:
+        """As the policy calls it: `pool` may be written with its cluster, as a domain is."""
+        return (self.pool or "").removeprefix(f"{self.cluster}/") or None
+
 
 class Granted(Model):
     kind: Literal["granted"] = "granted"

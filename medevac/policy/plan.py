@@ -82,10 +82,6 @@ class AtBudget(StrEnum):
     DELETE = "delete"
     """Tried until the deadline, then they are deleted with their grace."""
 
-    @property
-    def reach(self) -> int:
-        return list(AtBudget).index(self)
-
 
 _NOT_HASHED = {
     "n", "made_at", "reasons", "passed_over", "destroys", "would", "gang", "job_running",
@@ -206,6 +202,11 @@ class Plan(Model):
     def by(self) -> str:
         """Whose machine is to come, to be said after the rung; empty where there was no choice."""
         return f" by {self.ask_at.offer}" if self.ask_at else ""
+
+    @property
+    def pool(self) -> str | None:
+        """As the policy calls it; its domain is written with the cluster."""
+        return self.domains.get("pool", "").partition("/")[2] or None
 
     @cached_property
     def hash(self) -> str:
