@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from activities.ports import Unreadable
@@ -39,13 +39,18 @@ class Quietly:
 
     def about(self, view: IncidentView, now: datetime) -> str:
         """Raises `Unreadable`."""
-        codes = _codes(view)
-        classes = [lookup(code).fault_class for code in codes]
-        if view.fault_class is not None:
-            classes.append(view.fault_class)
-        if not codes or any(one.latched for one in classes):
-            return ""
+        return self.among([view], now).get(view.id, "")
+
+    def among(self, views: Iterable[IncidentView], now: datetime) -> dict[str, str]:
+        """Of those that nobody is told of: why. Silences are read once for all. Raises `Unreadable`."""
+        open_to_it = [view for view in views if _may_be_silenced(view)]
+        if not open_to_it:
+            return {}
         silences = self._silences.standing(now)
+        why = {view.id: self._why(view, silences, now) for view in open_to_it}
+        return {id: said for id, said in why.items() if said}
+
+    def _why(self, view: IncidentView, silences: Sequence[Silence], now: datetime) -> str:
         if silence := says_nothing(silences, self.subjects(view, silences, now), now):
             return str(silence)
         return self._window(view.pool, now)
@@ -80,6 +85,14 @@ class Quietly:
             if Holds.NOTIFY in window.holds and window.covers(pool) and (until := window.until(now)):
                 return f"window `{name}` holds it until {until:%Y-%m-%d %H:%M} UTC"
         return ""
+
+
+def _may_be_silenced(view: IncidentView) -> bool:
+    codes = _codes(view)
+    classes = [lookup(code).fault_class for code in codes]
+    if view.fault_class is not None:
+        classes.append(view.fault_class)
+    return bool(codes) and not any(one.latched for one in classes)
 
 
 def _codes(view: IncidentView) -> tuple[str, ...]:

@@ -250,15 +250,15 @@ class Mirror:
         self, views: Iterable[IncidentView], standing: dict[str, Post], stamps: dict[str, str], now: datetime
     ) -> set[str]:
         """Those of which nobody is told anything new now; what is said already goes on saying what is true."""
-        found: set[str] = set()
+        news = []
         for view in views:
+            self._held.pop(view.id, None)
             told = f"incident/{view.id}" in standing and not (self._board.tells_owners and view.state in BEFORE)
             over = view.end is not None or view.state is State.ENDED
-            if not told and not over and self._quietly.about(view, now):
-                found.add(view.id)
-                self._held[view.id] = (stamps[view.id], now + QUIET_AGAIN)
-            else:
-                self._held.pop(view.id, None)
+            if not told and not over:
+                news.append(view)
+        found = set(self._quietly.among(news, now))
+        self._held |= {id: (stamps[id], now + QUIET_AGAIN) for id in found}
         return found
 
     def _news(self, key: str, stamp: str) -> bool:
