@@ -8,7 +8,17 @@ from datetime import datetime
 
 from medevac.fleet.node import Workload
 from medevac.policy.checkpoints import speaks_of
+from medevac.policy.durations import words
 from medevac.policy.policy import Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Of one piece of work."""
+
+    seconds: float | None
+    """At most, where a job only says how often it saves; None = nobody says."""
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +45,7 @@ class Cost:
 def cost(workloads: Iterable[Workload], checkpoints: Iterable[Checkpoint], now: datetime) -> Cost:
     listed, total, unknown = tuple(checkpoints), 0.0, list[str]()
     for work in sorted(workloads, key=lambda one: one.name):
-        lost_s = _lost_s(work, listed, now)
+        lost_s = loss(work, listed, now).seconds if work.gpus else 0.0
         if lost_s is None:
             unknown.append(work.name)
         else:
@@ -43,12 +53,24 @@ def cost(workloads: Iterable[Workload], checkpoints: Iterable[Checkpoint], now: 
     return Cost(total, tuple(unknown))
 
 
-def _lost_s(work: Workload, checkpoints: tuple[Checkpoint, ...], now: datetime) -> float | None:
-    if work.ready_to_evict or work.gpus == 0:
-        return 0.0
+def loss(work: Workload, checkpoints: tuple[Checkpoint, ...], now: datetime) -> Loss:
+    """What of it a disruption would undo: since its checkpoint, else between two, else since it began."""
+    if work.ready_to_evict:
+        return Loss(0.0, "nothing, it has saved its state")
     if work.last_checkpoint is not None:
-        return max(0.0, (now - work.last_checkpoint).total_seconds())
+        lost_s = max(0.0, (now - work.last_checkpoint).total_seconds())
+        at = work.last_checkpoint.strftime("%H:%M:%S")
+        return Loss(lost_s, f"{_gpu_hours(work, lost_s)} since its checkpoint at {at}")
     for entry in checkpoints:
         if entry.interval is not None and speaks_of(entry, work):
-            return entry.interval
-    return None if work.started_at is None else max(0.0, (now - work.started_at).total_seconds())
+            most = f"at most {_gpu_hours(work, entry.interval)}, it saves every {words(entry.interval)}"
+            return Loss(entry.interval, most)
+    if work.started_at is not None:
+        ran_s = max(0.0, (now - work.started_at).total_seconds())
+        at = work.started_at.strftime("%Y-%m-%d %H:%M")
+        return Loss(ran_s, f"{_gpu_hours(work, ran_s)} since it began at {at} UTC, no checkpoint is known")
+    return Loss(None, "no checkpoint is known, so all its GPU-hours since it started")
+
+
+def _gpu_hours(work: Workload, span_s: float) -> str:
+    return f"{work.gpus * span_s / 3_600:.1f} GPU-hours"

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from medevac.fleet.node import Node, Workload
-from medevac.policy.checkpoints import speaks_of
-from medevac.policy.durations import words
+from medevac.policy.cost import loss
 from medevac.policy.plan import Rung
 from medevac.policy.policy import Checkpoint
 
@@ -60,25 +59,4 @@ def _gone(rung: Rung, what: str) -> bool:
 
 def _work(work: Workload, checkpoints: tuple[Checkpoint, ...], now: datetime) -> str:
     size = f"{work.gpus} GPUs" + (f" on {work.nodes} nodes" if work.nodes > 1 else "")
-    if work.ready_to_evict:
-        return f"{work.kind} {work.name} ({size}): nothing, it has saved its state"
-    if work.last_checkpoint is not None:
-        lost_s = max(0.0, (now - work.last_checkpoint).total_seconds())
-        at = work.last_checkpoint.strftime("%H:%M:%S")
-        return f"{work.kind} {work.name} ({size}): {_gpu_hours(work, lost_s)} since its checkpoint at {at}"
-    for entry in checkpoints:
-        if entry.interval is not None and speaks_of(entry, work):
-            return (
-                f"{work.kind} {work.name} ({size}): at most {_gpu_hours(work, entry.interval)}, "
-                f"it saves every {words(entry.interval)}"
-            )
-    if work.started_at is not None:
-        ran_s = max(0.0, (now - work.started_at).total_seconds())
-        at = work.started_at.strftime("%Y-%m-%d %H:%M")
-        lost = f"{_gpu_hours(work, ran_s)} since it began at {at} UTC"
-        return f"{work.kind} {work.name} ({size}): {lost}, no checkpoint is known"
-    return f"{work.kind} {work.name} ({size}): no checkpoint is known, so all its GPU-hours since it started"
-
-
-def _gpu_hours(work: Workload, span_s: float) -> str:
-    return f"{work.gpus * span_s / 3_600:.1f} GPU-hours"
+    return f"{work.kind} {work.name} ({size}): {loss(work, checkpoints, now).words}"
