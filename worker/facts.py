@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from activities.failures import Bounded, redact
 from activities.ports import Unreadable
@@ -94,20 +94,9 @@ class FactsTaker:
     def _brief(
         self, view: IncidentView, found: Node | None, past: Sequence[PastIncident] | None, policy: Policy
     ) -> Facts:
-        node = policy.place(found) if found else None
-        machine = node.machine if node else None
-        return Facts(
-            cluster=view.cluster,
-            node=view.node,
-            rack=node.topology.get("rack", "") if node else "",
-            pool=view.pool or (node.pool if node else None) or "",
-            provider=machine.provider if machine else "",
-            machine_id=view.machine_id or (machine.id if machine else ""),
-            serial=(machine.serial or "") if machine else "",
-            fault=view.fault or "",
-            fault_class=str(view.fault_class or ""),
-            first_seen=view.opened_at,
-            rung=view.rung or "",
+        return _of(
+            view,
+            policy.place(found) if found else None,
             past=_past(past or ()),
             past_read=view.machine_id is not None,
             jobs_read=False,
@@ -165,23 +154,13 @@ class FactsTaker:
         node = around.policy.place(found) if found else None
         history = self._stores.ledger.history(incident, view.cluster, view.node, view.machine_id, now)
         tried = sum(1 for one in history.attempts if one.rung == view.rung)
-        machine = node.machine if node else None
-        return Facts(
-            cluster=view.cluster,
-            node=view.node,
-            rack=node.topology.get("rack", "") if node else "",
-            pool=view.pool or (node.pool if node else None) or "",
-            provider=machine.provider if machine else "",
-            machine_id=view.machine_id or (machine.id if machine else ""),
-            serial=(machine.serial or "") if machine else "",
-            fault=view.fault or "",
-            fault_class=str(view.fault_class or ""),
+        return _of(
+            view,
+            node,
             entities=_entities(heard, view.fault),
-            first_seen=view.opened_at,
             evidence=_evidence(heard, lines),
             jobs=tuple(_job(one) for one in work),
             jobs_read=jobs_read,
-            rung=view.rung or "",
             attempt=tried + 1 if view.rung else 0,
             of=max(around.policy.attempts.same_rung, tried + 1),
             budgets=_budgets(around, node, census),
@@ -189,6 +168,25 @@ class FactsTaker:
             past=_past(history.incidents),
             unreadable="; ".join(unread),
         )
+
+
+def _of(view: IncidentView, node: Node | None, **more: Any) -> Facts:
+    """What the incident itself says and where its node stands, and `more`."""
+    machine = node.machine if node else None
+    return Facts(
+        cluster=view.cluster,
+        node=view.node,
+        rack=node.topology.get("rack", "") if node else "",
+        pool=view.pool or (node.pool if node else None) or "",
+        provider=machine.provider if machine else "",
+        machine_id=view.machine_id or (machine.id if machine else ""),
+        serial=(machine.serial or "") if machine else "",
+        fault=view.fault or "",
+        fault_class=str(view.fault_class or ""),
+        first_seen=view.opened_at,
+        rung=view.rung or "",
+        **more,
+    )
 
 
 def _budgets(around: _Now, node: Node | None, census: Census | None) -> tuple[Budget, ...]:

@@ -55,8 +55,8 @@ class Carried(Model):
     stopped: Stop | None = None
     marked: bool = False
     marked_as: str = ""
-    order_sent: bool = False
     """What the mark says: the worst fault's code, then all of them. Empty where an older release made the mark."""
+    order_sent: bool = False
     lease: LeaseRef | None = None
     lines: tuple[Line, ...] = ()
     asked_rungs: tuple[Rung, ...] = ()

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 
 from activities.kubernetes.client import Client
 from activities.kubernetes.nodes import controller
-from activities.kubernetes.pods import FINISHED
+from activities.kubernetes.pods import PODS, UNFINISHED
 from activities.ports import Unreadable
 
 FRESH_S = 60.0
 STALE_S = 600.0
 """What was known before an outage counts so long."""
 RETRY_S = 15.0
-RUNNING = ",".join(f"status.phase!={phase}" for phase in FINISHED)
 
 
 @dataclass(slots=True)
@@ -51,6 +50,6 @@ class OwnNodes:
         return frozenset(
             str(pod["spec"]["nodeName"])
             for selector in self.selectors
-            for pod in self.client.list("/api/v1/pods", {"labelSelector": selector, "fieldSelector": RUNNING})
+            for pod in self.client.list(PODS, {"labelSelector": selector, "fieldSelector": UNFINISHED})
             if (pod.get("spec") or {}).get("nodeName") and (controller(pod) or {}).get("kind") != "DaemonSet"
         )

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from activities.planning import PlanActivities
 from activities.storage.certificates import Certificate, Certificates
+from medevac.fleet.node import Node
 from medevac.policy.loading import load, preset
 from medevac.policy.plan import Mode, Plan, Rung
 from tests.unit.activities.house import CLUSTER, House, run
@@ -21,9 +22,8 @@ def shown(**steps: bool | None) -> dict[str, JsonValue]:
     return {"steps": [{"name": name, "passed": passed, "seen": "x"} for name, passed in steps.items()], "node": "n"}
 
 
-def test_a_real_machines_provider_is_capped_until_it_is_certified(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def real_machine(house: House, monkeypatch: pytest.MonkeyPatch) -> tuple[Node, Certificates, PlanActivities]:
+    """Of a provider without any proof yet, alone in a pool that is `auto`."""
     node = house.idle_node("ironworks")
     real = node.model_copy(update={"simulated": False})
     monkeypatch.setattr(house.registry.cluster(CLUSTER), "node", lambda name: real)
@@ -35,6 +35,13 @@ def test_a_real_machines_provider_is_capped_until_it_is_certified(
     plans = PlanActivities(
         house.registry, house.ledger, house.policies, house.census, house.bounded, certificates=proofs
     )  # fmt: skip
+    return real, proofs, plans
+
+
+def test_a_real_machines_provider_is_capped_until_it_is_certified(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, proofs, plans = real_machine(house, monkeypatch)
     made = run(plans.plan, request(real, faults=faults("xid/119")))
     assert made.mode is Mode.APPROVE
     assert "ironworks isn't certified here" in " ".join(made.reasons)
@@ -48,17 +55,7 @@ def test_a_real_machines_provider_is_capped_until_it_is_certified(
 
 
 def test_a_rung_whose_verb_was_not_proved_is_asked_about(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = house.idle_node("ironworks")
-    real = node.model_copy(update={"simulated": False})
-    monkeypatch.setattr(house.registry.cluster(CLUSTER), "node", lambda name: real)
-    base = load(preset("default")).model_dump(mode="json")
-    base["pools"] = {"all": {"clusters": [CLUSTER], "select": {"nodes": [node.name]}, "mode": "auto"}}
-    version = house.policies.propose(json.dumps(base), "test", datetime.now(UTC))
-    house.policies.activate(version, None, datetime.now(UTC))
-    proofs = Certificates(house.db)
-    plans = PlanActivities(
-        house.registry, house.ledger, house.policies, house.census, house.bounded, certificates=proofs
-    )  # fmt: skip
+    real, proofs, plans = real_machine(house, monkeypatch)
 
     def planned(minutes: int, **steps: bool | None) -> Plan:
         at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)
