@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from tests.integration.kubernetes.site import PATIENCE_S, Site
 from tests.unit.worker.conftest import StubEngine
 from worker.config import Watcher as WatcherConfig
 from worker.intake.delivery import Deliveries
+from worker.intake.drainer import Drainer
 from worker.intake.fold import Fold
+from worker.intake.held import UNKNOWN_EVERY
 from worker.intake.inventory import Inventory
 from worker.intake.leading import Lead
 from worker.intake.pipeline import Intake
@@ -69,20 +72,27 @@ class Watched:
 
     def __init__(self, cluster: KubernetesCluster, stores: Stores, **config: Any) -> None:
         self.engine, self.threads = StubEngine(), Threads(8)
+        # Read anew each time: a node that a test has just added is no stranger.
+        inventory = Inventory(lambda: [cluster], max_age_s=0, clock=count(0, 60).__next__)
         intake = Intake(
-            inventory=Inventory(lambda: [cluster]),
+            inventory=inventory,
             stores=stores,
             engine=self.engine,
             fold=Fold(0.0),
             threads=self.threads,
         )
         one = WatcherConfig(name="nodes", clusters=(cluster.name,), **{"relist_s": 3600, "joining_s": 0, **config})
+        # A node may be watched a moment after its Event is heard, which waits in the inbox then.
+        drainer = Drainer(
+            intake, inventory, stores, self.threads, lambda: datetime.now(UTC) + UNKNOWN_EVERY, every_s=0.1
+        )
         lead = Lead("watch/nodes/real", stores.leaders, self.threads)
         self.watcher = Watcher(
             one, cluster, Deliveries(intake, stores.dead_letters, self.threads), stores, self.threads, lead
         )
         self.stop = asyncio.Event()
         self.running = asyncio.create_task(self.watcher.run(self.stop))
+        self.draining = asyncio.create_task(drainer.run())
 
     def said(self, node: str) -> list[tuple[str, str]]:
         heard = (*self.engine.reported, *self.engine.joined)
@@ -98,6 +108,8 @@ class Watched:
         self.stop.set()
         async with asyncio.timeout(PATIENCE_S):
             await self.running
+        self.draining.cancel()
+        await asyncio.gather(self.draining, return_exceptions=True)
         self.threads.close()
 
 
