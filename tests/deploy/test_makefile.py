@@ -16,7 +16,7 @@ TARGETS = set(re.findall(r"^([a-z]+):.*## ", MAKEFILE, re.MULTILINE))
 
 def make(folder: Path, *arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
     # Without the variables of a `make test` around us.
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS", "AGAIN"))}
     environment["PATH"] = path or environment["PATH"]
     return subprocess.run(
         ["make", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
@@ -83,3 +83,35 @@ def test_ci_runs_the_same_tests_and_names_no_host() -> None:
             r"https?://(?!127\.)|--(extra-)?index-url|--find-links", (ROOT / name).read_text(encoding="utf-8")
         )
     subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], check=True)
+
+
+STUB = """#!/bin/sh
+[ "$2" = pytest ] || exit 0
+echo "$@" >>asked
+case "$*" in *--last-failed*) exit "$AGAINST" ;; esac
+exit "$FIRST"
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "settings", "asked", "passes"),
+    [
+        (0, 0, ["AGAIN=1"], 1, True),
+        (1, 0, ["AGAIN=1"], 2, True),
+        (1, 1, ["AGAIN=1"], 2, False),
+        (2, 0, ["AGAIN=1"], 1, False),  # interrupted, or not collected: nothing was answered
+        (1, 0, [], 1, False),
+    ],
+)
+def test_a_failed_test_is_asked_once_more_where_that_is_wanted(
+    checkout: Path, first: int, again: int, settings: list[str], asked: int, passes: bool
+) -> None:
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    python = checkout / ".venv" / "bin" / "python"
+    python.write_text(STUB.replace("$AGAINST", str(again)).replace("$FIRST", str(first)), encoding="utf-8")
+    python.chmod(0o755)
+    (checkout / ".venv" / ".ready").touch()
+    done = make(checkout, "test-kubernetes", "KUBECONFIG=of-a-test", *settings)
+    assert (done.returncode == 0) is passes, done.stderr
+    assert len((checkout / "asked").read_text(encoding="utf-8").splitlines()) == asked
+    assert ("UNSTEADY" in done.stdout) is (asked == 2)
