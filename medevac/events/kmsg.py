@@ -14,7 +14,8 @@ from typing import Any
 
 from medevac.events.event import Kind, Severity, Statement
 from medevac.events.freetext import severity_of
-from medevac.events.kmsg_prefix import Record, records
+from medevac.events.kmsg_prefix import Record
+from medevac.events.kmsg_records import records
 from medevac.events.kmsg_text import Fault, fault_of, is_foul, serial_line, uuid_line
 from medevac.events.parsing import Parsed, ParseError, Payload
 from medevac.events.reading import (
@@ -24,7 +25,6 @@ from medevac.events.reading import (
     join_key,
     nvlink,
     nvswitch,
-    read_text,
 )
 from medevac.events.transport import BOOT_HEADER, CLUSTER_HEADER, NODE_HEADER, header
 
@@ -77,7 +77,7 @@ def parse(payload: Payload) -> Parsed:
     bursts: list[_Burst] = []
     unreadable, foreign, read = 0, 0, 0
     refused: list[ParseError] = []
-    for record in records(read_text(payload.body, "replace")):
+    for record in records(payload.body):
         if isinstance(record, ParseError):
             refused.append(record)
             continue
@@ -144,7 +144,8 @@ def _add(reading: Reading, burst: _Burst, payload: Payload, names: list[str]) ->
     fault, record = burst.fault, burst.record
     code = fault_code("sxid" if fault.is_switch else "xid", fault.code)
     host = record.host or header(payload.headers, NODE_HEADER)
-    boot_id = record.boot_id or header(payload.headers, BOOT_HEADER)
+    here = host == header(payload.headers, NODE_HEADER) or record.host is None
+    boot_id = record.boot_id or (header(payload.headers, BOOT_HEADER) if here else None)
     severity = {"fatal": Severity.CRITICAL, "nonfatal": Severity.WARNING}.get(burst.word or "")
     none_wanted = burst.detail.get("recovery_code") == 0
     link = burst.links[0] if fault.is_switch and burst.links else None
