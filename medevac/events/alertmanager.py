@@ -1,10 +1,8 @@
 """Prometheus Alertmanager webhooks, version 4: one POST holds many alerts, each with a status of its own.
 
-A label `medevac_fault` names the catalogue's code outright (`thermal/gpu-temp`), for rules written with medevac in
-mind; its class is the catalogue's, whatever the alert's severity says. Without it a DCGM Xid alert is known by its
-`err_code` or `xid` label, else by its text; what has no readable code is `alert/<name>`. Subject: what Kubernetes
-calls the node, else the exporter's host name, else the scraped address (to be looked up); an exporter's or a
-workload's pod is never taken for the machine.
+Which fault it is: see `alert_codes`; its class is the catalogue's, whatever the alert's severity says. Subject: what
+Kubernetes calls the node, else the exporter's host name, else the scraped address (to be looked up); an exporter's or
+a workload's pod is never taken for the machine.
 """
 
 from __future__ import annotations
@@ -13,15 +11,15 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 
+from medevac.events.alert_codes import alert_code
 from medevac.events.event import EvidenceRef, Kind, Statement
-from medevac.events.freetext import alert_code, severity_of
+from medevac.events.freetext import severity_of
 from medevac.events.parsing import Parsed, ParseError, Payload
 from medevac.events.reading import (
     Fields,
     Reading,
     clean,
     entities,
-    fault_code,
     gpu,
     gpu_uuid,
     host_of,
@@ -38,9 +36,7 @@ from medevac.events.reading import (
     quote,
     read_json,
     severity_word,
-    whole,
 )
-from medevac.faults.catalogue import rows
 from medevac.model import digest
 
 SOURCE = "alertmanager"
@@ -49,12 +45,8 @@ VERSION = "4"
 NODE_LABELS = ("exported_node", "node", "kubernetes_node", "node_name", "nodename")
 """In this order: `exported_node` is what the metric itself said where the scrape put its own `node` over it."""
 HOST_LABELS = ("Hostname", "hostname", "exported_hostname", "host")
-FAULT_LABEL = "medevac_fault"
-CODE_LABELS = ("err_code", "xid", "XID", "xid_code")
 HEARTBEATS = frozenset({"watchdog", "deadmansswitch", "deadmanssnitch", "infoinhibitor", "heartbeat"})
 TESTS = frozenset({"testalert", "test", "test alert", "test-alert"})
-_FAULT = re.compile(r"([a-z][a-z0-9-]{1,30})(?:/[A-Za-z0-9][A-Za-z0-9 _.-]{0,119}){0,2}")
-_WRITTEN = re.compile(r"\s*xid[ _:#-]{0,2}([0-9]{1,5})\s*", re.IGNORECASE)
 _PORT = re.compile(r":[0-9]{1,5}")
 _EXPORTER_POD = re.compile(r"[a-z0-9-]{0,40}(?:dcgm|node)-exporter(?:-[a-z0-9]{1,20}){1,3}")
 
@@ -106,7 +98,7 @@ def read_alert(reading: Reading, alert: Fields, common: Mapping[str, str], notes
         raise ParseError(f"field status is {quote(status)}, expected firing or resolved")
     name = labels.get("alertname", "").strip() or "unnamed"
     subject, found_in = _subject(labels)
-    code = _code(name, labels, annotations)
+    code = alert_code(name, labels, notes=(annotations.get("summary"), annotations.get("description")))
     starts_at = _time(alert, "startsAt")
     ends_at = _time(alert, "endsAt") if status == "resolved" else None
     series = alert.maybe_text("fingerprint") or digest(dict(sorted(alert.texts("labels").items())))[:16]
@@ -188,28 +180,6 @@ def _subject(labels: Mapping[str, str]) -> tuple[str | None, str | None]:
     if address is None or address in pods or address == "localhost" or address.startswith("127."):
         return None, None
     return address, "instance"
-
-
-def _code(name: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """The label's number decides over what any text says; 0 and DCGM's mark for "none" are no code."""
-    if wanted := labels.get(FAULT_LABEL):
-        m = _FAULT.fullmatch(wanted[:200])
-        known = m is not None and any(c == m[1] or c.startswith(f"{m[1]}/") for c in rows())
-        return fault_code(wanted) if known else fault_code("alert", name)
-    for label in CODE_LABELS:
-        value = labels.get(label)
-        if not value:
-            continue
-        written = _WRITTEN.fullmatch(value[:40])
-        number = whole(written[1] if written else value)
-        if number is not None and 0 < number < 10_000:
-            return fault_code("xid", number)
-        if number is not None and (switch := fault_code("sxid", number)) in rows():
-            return switch
-        return fault_code("alert", name)
-    if not any("xid" in text.lower() for text in (name, *labels.values())):
-        return fault_code("alert", name)
-    return alert_code(name, labels.get("err_msg"), annotations.get("summary"), annotations.get("description"))
 
 
 def _marker(name: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str | None:

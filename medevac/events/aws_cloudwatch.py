@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from medevac.events.alert_codes import alert_code
 from medevac.events.aws_ec2 import instance_id
 from medevac.events.event import Kind, Statement
-from medevac.events.freetext import alert_code, severity_of
+from medevac.events.freetext import severity_of
 from medevac.events.parsing import ParseError
 from medevac.events.reading import Fields, Reading, instant, quote
 
@@ -63,7 +64,7 @@ def _say(
     kind, subjects = KINDS[state], [i for i in named if i]
     subject = subjects[0] if len(subjects) == 1 else None
     at = instant(when)
-    code = alert_code(name, words)
+    code = alert_code(name, None, [words])
     reading.add(
         kind, code, part=fields.value, key=("cloudwatch", arn), id=id, subject=subject,
         actionable=kind is not Kind.INFO and subject is not None, severity=severity_of(code),

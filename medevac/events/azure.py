@@ -70,7 +70,7 @@ def scheduled(reading: Reading, fields: Fields, whole: str | None) -> None:
     """One statement a machine. `NotBefore` is empty once it has begun; a freeze of seconds is no reboot."""
     kind, status = fields.text("EventType"), fields.text("EventStatus", "Scheduled")
     number = fields.text("EventId")
-    names = [str(r) for r in fields.list("Resources", ())] or ([whole] if whole else [])
+    names = fields.text_list("Resources", ()) or ((whole,) if whole else ())
     before, seen = fields.get("NotBefore"), digest(dict(fields.value))
     for name in names:
         subject = node_name(name)

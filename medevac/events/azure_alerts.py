@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from pydantic import JsonValue
 
-from medevac.events.alertmanager import CODE_LABELS
+from medevac.events.alert_codes import alert_code
 from medevac.events.azure_names import machine_of
 from medevac.events.event import Kind, Statement
-from medevac.events.freetext import alert_code, severity_of
+from medevac.events.freetext import severity_of
 from medevac.events.parsing import ParseError
 from medevac.events.reading import (
     Fields,
@@ -22,7 +22,6 @@ from medevac.events.reading import (
     instant,
     is_node_name,
     pci,
-    whole,
 )
 from medevac.model import digest
 
@@ -40,7 +39,7 @@ def read(reading: Reading, fields: Fields) -> None:
         return
     essentials, context = data.fields("essentials"), data.fields("alertContext", {})
     service = essentials.text("monitoringService", "")
-    targets = [str(t) for t in essentials.list("alertTargetIDs", ())]
+    targets = essentials.text_list("alertTargetIDs", ())
     if "eventSource" in context or service.startswith(("Activity Log", "Resource Health", "ServiceHealth")):
         fired = essentials.text("monitorCondition", "Fired")
         _activity(reading, fields.value, context, targets, "Resolved" if fired == "Resolved" else "", essentials)
@@ -79,7 +78,7 @@ def _activity(
     reading: Reading,
     part: Mapping[str, JsonValue],
     log: Fields,
-    targets: list[str],
+    targets: Sequence[str],
     status: str,
     essentials: Fields | None = None,
 ) -> None:
@@ -117,7 +116,7 @@ def _activity(
 
 
 def _metric(
-    reading: Reading, part: Mapping[str, JsonValue], essentials: Fields, context: Fields, targets: list[str]
+    reading: Reading, part: Mapping[str, JsonValue], essentials: Fields, context: Fields, targets: Sequence[str]
 ) -> None:
     """Metric and log alerts: an alert's name; a machine only where the target or a dimension names one."""
     rule = essentials.text("alertRule")
@@ -126,8 +125,7 @@ def _metric(
         raise ParseError(f"field monitorCondition is {condition[:40]!r}, expected Fired or Resolved")
     dimensions = _dimensions(context)
     words = essentials.text("description", "") or _said(context)
-    numbers = {n for key in CODE_LABELS if (n := whole(dimensions.get(key.lower()))) is not None and 0 < n < 1_000}
-    code = fault_code("xid", numbers.pop()) if len(numbers) == 1 else alert_code(rule, words)
+    code = alert_code(rule, dimensions, [essentials.text("description", "")], [_said(context)])
     named = next((dimensions[k] for k in _NODE_DIMENSIONS if is_node_name(dimensions.get(k))), None)
     seen = digest(part)
     for target in targets or [""]:

@@ -9,9 +9,10 @@ import re
 
 from pydantic import JsonValue
 
+from medevac.events.alert_codes import alert_code
 from medevac.events.event import EvidenceRef, Kind, Statement
 from medevac.events.freetext import gpu_in, severity_of
-from medevac.events.paging import code_of, gpu_of, machine_of, marker_of, tags_of
+from medevac.events.paging import gpu_of, machine_of, marker_of, tags_of
 from medevac.events.parsing import Parsed, ParseError, Payload
 from medevac.events.reading import (
     Fields,
@@ -60,7 +61,7 @@ def parse(payload: Payload) -> Parsed:
     scoped = tags_of(scopes)
     named = {**tags_of(tags), **scoped}
     body = fields.text("body", "").replace("%%%", " ")
-    code = code_of(name, named, body)
+    code = alert_code(name, named, [body])
     if word in BLIND:
         kind, code = Kind.INFO, fault_code("alert", name)
     elif word in FIRING:

@@ -32,8 +32,8 @@ def _wrong(where: str, key: str, value: object, want: str) -> ParseError:
 class Fields:
     """A JSON object that knows where it stands, so that every error names the field.
 
-    Getters: `text`, `integer`, `number`, `boolean`, `list`, `fields` raise when the field is missing, unless
-    a default is given; a present value of the wrong type always raises. null counts as missing.
+    Getters: `text`, `integer`, `number`, `boolean`, `list`, `text_list`, `fields` raise when the field is missing,
+    unless a default is given; a present value of the wrong type always raises. null counts as missing.
     """
 
     __slots__ = ("value", "where")
@@ -132,6 +132,13 @@ class Fields:
         if len(value) > MAX_PARTS:
             raise ParseError(f"{self._path(key)} has {len(value)} entries, more than the {MAX_PARTS} allowed")
         return value
+
+    def text_list(self, key: str, default: Sequence[str] | None = None) -> tuple[str, ...]:
+        """A list of strings alone: of null, a number or an object no name is made."""
+        found = self.list(key, default)
+        if wrong := [value for value in found if not isinstance(value, str)]:
+            raise _wrong(self.where, f"{key}[]", wrong[0], "string")
+        return tuple(str(value) for value in found)
 
     def fields(self, key: str, default: Mapping[str, JsonValue] | None = None) -> Fields:
         value = self.value.get(key)

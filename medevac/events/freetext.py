@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from medevac.events.event import Severity
-from medevac.events.reading import fault_code, gpu, is_node_name, one_line, pci
+from medevac.events.reading import fault_code, gpu, is_node_name, pci
 from medevac.faults import nvlink5
 from medevac.faults.catalogue import lookup
 
@@ -64,8 +64,3 @@ def node_after_on(text: str | None) -> str | None:
     found = {n for n in names if any(c.isdigit() for c in n) and not n.isdigit() and is_node_name(n)}
     found = {n for n in found if not _GPU.fullmatch(n)}
     return found.pop() if len(found) == 1 else None
-
-
-def alert_code(name: str, *texts: str | None) -> str:
-    """For an alert without a code field: the Xid that its name or else its texts speak of, else `alert/<name>`."""
-    return xid_code(name) or xid_code(*texts) or fault_code("alert", one_line(name, 160))

@@ -10,16 +10,15 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from medevac.events.alertmanager import CODE_LABELS
+from medevac.events.alert_codes import alert_code
 from medevac.events.event import EvidenceRef, Kind, Statement
-from medevac.events.freetext import alert_code, severity_of
+from medevac.events.freetext import severity_of
 from medevac.events.parsing import ParseError
 from medevac.events.reading import (
     Fields,
     Reading,
     entities,
     epoch,
-    fault_code,
     gpu,
     gpu_uuid,
     instant,
@@ -27,7 +26,6 @@ from medevac.events.reading import (
     pci,
     quote,
     severity_word,
-    whole,
 )
 
 KINDS = {"open": Kind.FAULT, "closed": Kind.RECOVERED, "acknowledged": Kind.INFO}
@@ -58,7 +56,7 @@ def read(reading: Reading, body: Fields) -> None:
     if policy.startswith("projects/"):  # the policy's address, beside its name for people
         policy = incident.text("policy_display_name", "") or incident.text("condition_name", "") or policy
     words = incident.text("summary", "")
-    code = _code(policy, labels, incident.text("condition_name", ""), words)
+    code = alert_code(policy or "unnamed", labels, [incident.text("condition_name", ""), words])
     url = incident.text("url", "")
     reading.add(
         kind,
@@ -92,14 +90,6 @@ def read(reading: Reading, body: Fields) -> None:
 
 def _texts(fields: Fields, key: str) -> dict[str, str]:
     return fields.texts(key) if isinstance(fields.get(key), dict) else {}
-
-
-def _code(policy: str, labels: Mapping[str, str], *texts: str) -> str:
-    for label in CODE_LABELS:
-        number = whole(labels.get(label))
-        if number is not None and 0 < number < 1_000:
-            return fault_code("xid", number)
-    return alert_code(policy or "unnamed", *texts)
 
 
 def _time(incident: Fields, key: str) -> datetime | None:

@@ -9,8 +9,9 @@ import base64
 import binascii
 import re
 
+from medevac.events.alert_codes import alert_code
 from medevac.events.event import Kind, Statement
-from medevac.events.freetext import alert_code, severity_of
+from medevac.events.freetext import severity_of
 from medevac.events.parsing import Parsed, ParseError, Payload
 from medevac.events.reading import (
     Fields,
@@ -95,7 +96,7 @@ def _alarm(reading: Reading, fields: Fields) -> None:
     """A Monitoring alarm as Notifications sends it: one statement for each resource among its dimensions."""
     title, when = fields.text("title"), epoch(fields.get("timestampEpochMillis"))
     words = fields.text("body", "")
-    code, seen = alert_code(title, words), digest(dict(fields.value))
+    code, seen = alert_code(title, None, [words]), digest(dict(fields.value))
     for i, item in enumerate(fields.list("alarmMetaData"), 1):
         held = Fields.of(item, f"alarmMetaData {i}")
         status, alarm = held.text("status"), held.scalar("id")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from medevac.events.alert_codes import alert_code
 from medevac.events.event import Kind, Statement
 from medevac.events.freetext import severity_of
-from medevac.events.paging import code_of, gpu_of, machine_in_title, machine_of, marker_of
+from medevac.events.paging import gpu_of, machine_in_title, machine_of, marker_of, tags_of
 from medevac.events.parsing import Parsed, Payload
 from medevac.events.reading import Fields, Reading, entities, epoch, instant, join_key, peek_json, read_json
 
@@ -21,11 +22,11 @@ def parse(payload: Payload) -> Parsed:
     number = alert.text("alertId")
     details = dict(alert.texts("details"))
     tags = [t for t in alert.list("tags", ()) if isinstance(t, str)][:100]
-    tagged = dict(t.split(":", 1) for t in tags if ":" in t)
+    tagged = tags_of(",".join(tags))
     title = alert.text("message", "")
     alias = alert.text("alias", "")
     description = alert.text("description", "")
-    code = code_of(title or alias, {**tagged, **details}, description)
+    code = alert_code(title or alias, {**tagged, **details}, [description])
     kind = Kind.FAULT if action == "Create" else Kind.RECOVERED if action in OVER else Kind.INFO
     updated = epoch(alert.get("updatedAt")) or instant(alert.get("updatedAt"))
     reading.add(

@@ -6,11 +6,11 @@ fault nor its end. `routing_key` is a secret and is never kept.
 
 from __future__ import annotations
 
+from medevac.events.alert_codes import alert_code
 from medevac.events.event import EvidenceRef, Kind, Statement
 from medevac.events.freetext import severity_of
 from medevac.events.paging import (
     MONITORS,
-    code_of,
     firing_labels,
     gpu_of,
     machine_in_key,
@@ -95,7 +95,7 @@ def _webhook(reading: Reading, event: Fields) -> None:
     incident = data if data.text("type", "incident") == "incident" else data.fields("incident", {})
     title = incident.text("title", "") or incident.text("summary", "")
     key = incident.text("incident_key", "")
-    code = code_of(title, {}, key) if title or key else fault_code("pagerduty", kind_of)
+    code = alert_code(title, None, [key]) if title or key else fault_code("pagerduty", kind_of)
     kind = INCIDENT.get(kind_of, Kind.INFO)
     url = incident.text("html_url", "")
     reading.add(
@@ -133,7 +133,7 @@ def _event(reading: Reading, fields: Fields) -> None:
     details = held if isinstance(held, dict) else {}
     title, component = body.text("summary", ""), body.text("component", "")
     key = fields.text("dedup_key", "") or (digest([title, body.get("source")])[:16] if title else "")
-    code = code_of(title or key, details, key, body.text("class", ""))
+    code = alert_code(title or key, details, [key, body.text("class", "")])
     kind = ACTIONS[action]
     named = details.get("pci") or details.get("pci_bus_id")
     reading.add(

@@ -1,12 +1,12 @@
-"""What people's paging tools have in common: an alert's title, a machine named somewhere, an Xid in prose."""
+"""What people's paging tools have in common: an alert's title, a machine named somewhere."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-from medevac.events.freetext import node_after_on, xid_code
-from medevac.events.reading import fault_code, gpu, host_of, is_node_name, one_line, whole
+from medevac.events.freetext import node_after_on
+from medevac.events.reading import gpu, host_of, is_node_name, one_line
 
 NODE_KEYS = ("node", "nodename", "node_name", "host", "hostname", "instance_id", "instance-id", "kube_node", "machine")
 MONITORS = frozenset(("alertmanager", "prometheus", "grafana", "datadog", "cloudwatch", "nagios", "zabbix"))
@@ -14,15 +14,6 @@ MONITORS = frozenset(("alertmanager", "prometheus", "grafana", "datadog", "cloud
 _LABEL = re.compile(r"^[ \t]*-[ \t]*([A-Za-z_][A-Za-z0-9_]{0,80}) = (.{1,300})$", re.MULTILINE)
 _OWN = re.compile(r"\bmedevac[/:]", re.IGNORECASE)
 """In a deduplication key, alias or text: a page that medevac itself sent."""
-
-
-def code_of(title: str, details: Mapping[str, object], *texts: str | None) -> str:
-    """The Xid of a field, else of the title, else of other texts; without one the alert's name."""
-    for key in ("xid", "err_code", "xid_code"):
-        number = whole(details.get(key))
-        if number is not None and 0 < number < 1_000:
-            return fault_code("xid", number)
-    return xid_code(title) or xid_code(*texts) or fault_code("alert", one_line(title, 160))
 
 
 def machine_of(details: Mapping[str, object], *candidates: object) -> str | None:

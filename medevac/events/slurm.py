@@ -212,8 +212,8 @@ def _json(reading: Reading, fields: Fields) -> None:
             reason = group.fields("reason", {})
             states = _flags(group.fields("node", {}), "state")
             names: list[str] = []
-            for name in group.fields("nodes", {}).list("nodes", ()):
-                names += expand(str(name))
+            for name in group.fields("nodes", {}).text_list("nodes", ()):
+                names += expand(name)
                 if len(names) + len(reading.events) > MAX_PARTS:
                     raise ParseError(f"names more nodes than allowed ({MAX_PARTS})")
             for name in names:

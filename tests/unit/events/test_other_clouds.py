@@ -424,3 +424,13 @@ def test_an_oracle_instance_is_known_by_any_dimension_and_a_schedule_ends_with_i
     planned, over = (only("oci", oci(kind)) for kind in kinds)
     assert (planned["kind"], over["kind"]) == ("planned", "recovered")
     assert planned["dedupe_key"] == over["dedupe_key"]
+
+
+@pytest.mark.parametrize("name", [None, True, 7, ["w"], {}])
+def test_what_is_no_text_becomes_no_machine(name: Any) -> None:
+    scheduled_for = {"DocumentIncarnation": 1, "Events": [scheduled() | {"Resources": [name]}, scheduled()]}
+    found = parsed("azure", scheduled_for)
+    assert len(found.events) == 1
+    assert "Resources[] has the wrong type" in found.refused[0].reason
+    with pytest.raises(ParseError, match=r"alertTargetIDs\[\]"):
+        parsed("azure", common("Platform", {}, alertTargetIDs=[name]))

@@ -174,6 +174,8 @@ def test_sinfo_json_names_lists() -> None:
         "reason": {"description": "Not responding", "user": "slurm"},
     }
     assert [e["subject"] for e in forms("slurm", {"sinfo": [group]})] == ["w1", "w2"]
+    with pytest.raises(ParseError, match=r"nodes\[\] has the wrong type"):
+        parsed("slurm", {"sinfo": [group | {"nodes": {"nodes": [None, "w3"]}}]})
 
 
 def test_many_bombs_are_refused_together() -> None:
