@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
@@ -35,8 +36,25 @@ def quote(value: object, limit: int = 80) -> str:
     return f'"{one_line(text, limit)}"' if isinstance(value, str) else one_line(text, limit)
 
 
+def as_utf8(body: bytes) -> bytes:
+    """The body without its byte order mark, from UTF-16 where the mark says so (PowerShell's `>` writes that).
+
+    What is broken in it stays broken, so that the parser decides what becomes of it. Raises for UTF-32."""
+    if body.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        raise ParseError("body is UTF-32 text; send it as UTF-8")
+    if body.startswith(codecs.BOM_UTF8):
+        return body[len(codecs.BOM_UTF8) :]
+    if not body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or len(body) > MAX_PAYLOAD_BYTES:
+        return body
+    whole = len(body) & ~1
+    rest = b"\xff" if len(body) > whole else b""  # no UTF-8, as half a character is none
+    return body[:whole].decode("utf-16", "surrogatepass").encode("utf-8", "surrogatepass") + rest
+
+
 def read_text(body: bytes, errors: Literal["strict", "replace"] = "strict") -> str:
-    """UTF-8, with or without byte order mark. Logs are read with `replace`: one odd byte must not hide a fault."""
+    """UTF-8, with or without byte order mark; of UTF-16 the registry makes it (`as_utf8`).
+
+    Logs are read with `replace`: one odd byte must not hide a fault."""
     if len(body) > MAX_PAYLOAD_BYTES:
         raise ParseError(f"body has {len(body)} bytes, more than the {MAX_PAYLOAD_BYTES} allowed")
     try:

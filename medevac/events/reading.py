@@ -110,6 +110,7 @@ MAX_DETAIL_ITEMS = 40
 MAX_DETAIL_TEXT = 500
 MAX_DETAIL_BYTES = 8_000
 MAX_KEY = 240
+MAX_WHERE = 160
 
 
 def _small(value: Any, depth: int = 0) -> JsonValue:
@@ -177,7 +178,7 @@ class Reading:
         except ParseError as e:
             del self.events[before:]
             said = str(e).removeprefix(f"{where}: ").removeprefix(f"{where} ")
-            self.refused.append(Refusal(where, one_line(said)))
+            self.refused.append(Refusal(one_line(where, MAX_WHERE), one_line(said)))
 
     def add(
         self,
@@ -205,12 +206,15 @@ class Reading:
         detail: Mapping[str, Any] | None = None,
     ) -> HealthEvent:
         """`part` is the raw piece it was read from (its digest is kept). `key`: see `HealthEvent.dedupe_key`;
-        without an `id`, key, kind and digest make one, so that two deliveries of one statement share it."""
+        without an `id`, key, kind and digest make one, so that two deliveries of one statement share it. A key or an
+        id of which nothing can be seen (" ") is none: what shares it would be taken for one statement."""
         raw = digest(clean(part) if isinstance(part, str) else part)
         dedupe = key if isinstance(key, str) else join_key(*key)
+        dedupe = dedupe if one_line(dedupe) else join_key(fault or kind, raw[:24])
+        known = join_key(id) if id and one_line(id) else None
         event = HealthEvent(
             source=self.source,
-            id=join_key(id) if id else f"{self.source}-{digest([dedupe, kind, fault, raw])[:24]}",
+            id=known or f"{self.source}-{digest([dedupe, kind, fault, raw])[:24]}",
             dedupe_key=dedupe,
             series=series,
             subject=subject,
@@ -236,7 +240,7 @@ class Reading:
         return event
 
     def refuse(self, where: str, reason: str) -> None:
-        self.refused.append(Refusal(where, one_line(reason)))
+        self.refused.append(Refusal(one_line(where, MAX_WHERE), one_line(reason)))
 
     def parsed(self) -> Parsed:
         """The same part twice in one payload is one statement."""

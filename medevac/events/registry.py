@@ -8,12 +8,14 @@ Nothing is imported or looked up before the first call.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import cast
 
+from medevac.events.json_text import as_utf8
 from medevac.events.parsing import Parsed, ParseError, Parser, Payload
 from medevac.events.transport import placed, with_exit_code
 
@@ -66,6 +68,7 @@ def parser(source: str) -> Parser:
 
 def detect(payload: Payload) -> Parser:
     """The one parser that surely knows the payload; raises `ParseError` when none does."""
+    payload = _in_utf8(payload)
     for candidate in parsers().values():
         if _knows(candidate, payload):
             return candidate
@@ -81,7 +84,9 @@ def _knows(candidate: Parser, payload: Payload) -> bool:
 
 
 def read(source: str | None, payload: Payload) -> Parsed:
-    """The one way in. A third party's parser that breaks its contract is contained here."""
+    """The one way in. Whatever text was delivered, a parser gets UTF-8 without a byte order mark; a third party's that
+    breaks its contract is contained here."""
+    payload = _in_utf8(payload)
     chosen = parser(source) if source else detect(payload)
     try:
         return placed(chosen.parse(with_exit_code(payload)), payload.headers)
@@ -89,6 +94,11 @@ def read(source: str | None, payload: Payload) -> Parsed:
         raise
     except Exception as e:
         raise ParseError(f"parser {chosen.SOURCE} failed on this payload ({type(e).__name__})") from e
+
+
+def _in_utf8(payload: Payload) -> Payload:
+    body = as_utf8(payload.body)
+    return payload if body is payload.body else replace(payload, body=body)
 
 
 def claimant(cloudevent_type: str) -> Parser | None:
