@@ -2,6 +2,9 @@
 
 The exit code means more than its words: 15 fallen off the bus, 14 InfoROM, 10 interrupts, 9 no driver, 8 power.
 `[N/A]`, `[Not Supported]` and the like say nothing. No output names its host.
+
+CSV without its header row (`noheader`) doesn't say which number is which. It is read where the request says what was
+asked for, in `X-Medevac-Query: index,uuid,temperature.gpu`, and else refused; columns are never guessed.
 """
 
 from __future__ import annotations
@@ -12,11 +15,13 @@ from dataclasses import dataclass, field
 
 from medevac.events.event import Kind, Severity
 from medevac.events.parsing import Parsed, ParseError, Payload
-from medevac.events.reading import MAX_PARTS, Reading, entities, gpu, gpu_uuid, one_line, pci, read_text
+from medevac.events.reading import MAX_PARTS, Reading, entities, gpu, gpu_uuid, one_line, pci, quote, read_text
 from medevac.events.smi_facts import judge
 from medevac.events.xml_facts import elements
 
 SOURCE = "nvidia_smi"
+QUERY_HEADER = "x-medevac-query"
+MAX_REFUSED = 100
 
 EXIT_CODES = {
     6: ("device-count/none", None),
@@ -69,7 +74,9 @@ def parse(payload: Payload) -> Parsed:
     if stripped.startswith("<"):
         gpus = _from_xml(text)
     elif _is_csv(stripped):
-        gpus = _from_csv(stripped)
+        gpus = _from_csv(reading, _columns(stripped.split("\n", 1)[0]), stripped.split("\n")[1:])
+    elif _is_rows(stripped):
+        gpus = _without_header(reading, payload, stripped)
     elif "NVIDIA-SMI" in text and _ROW.search(text):
         gpus = _from_table(text)
     elif re.search(r"^ *[A-Za-z][A-Za-z0-9 ./()-]{1,60} : ", text, re.MULTILINE) or "ECC Errors" in text:
@@ -84,6 +91,23 @@ def parse(payload: Payload) -> Parsed:
     for device in gpus:
         judge(reading, entities(*device.names), device.facts)
     return reading.parsed()
+
+
+def _without_header(reading: Reading, payload: Payload, text: str) -> list[Gpu]:
+    """Read by what the request says was asked for. What the output says beside its rows (a lost GPU) stands."""
+    query = payload.headers.get(QUERY_HEADER, "").strip()
+    if query and _is_csv(query):
+        return _from_csv(reading, _columns(query), text.split("\n"))
+    why = (
+        f"header X-Medevac-Query is {quote(query)}, expected the fields of --query-gpu, e.g. index,temperature.gpu"
+        if query
+        else "CSV without its header row, which alone says what each column is: leave `noheader` out of --format"
+        " (`nounits` may stay), or name the fields of --query-gpu in the header X-Medevac-Query"
+    )
+    if not reading.events:
+        raise ParseError(why)
+    reading.refuse("rows", why)
+    return []
 
 
 def recognises(payload: Payload) -> bool:
@@ -170,20 +194,35 @@ def _from_xml(text: str) -> list[Gpu]:
 
 
 def _is_csv(text: str) -> bool:
-    head = [c.strip().split(" ")[0] for c in text.split("\n", 1)[0][:4_000].split(",")]
+    head = _columns(text.split("\n", 1)[0])
     known = ("index", "uuid", "gpu_uuid", "name", "gpu_name", "pci.bus_id", "gpu_bus_id", "serial", "timestamp")
     return len(head) > 1 and any(c in known for c in head) and all(re.fullmatch(r"[a-z0-9_.]{2,80}", c) for c in head)
 
 
-def _from_csv(text: str) -> list[Gpu]:
-    lines = text.splitlines()
+def _columns(head: str) -> list[str]:
+    """`temperature.gpu` of `temperature.gpu [C]`."""
+    return [cell.strip().split(" ")[0] for cell in head[:4_000].split(",")]
+
+
+def _is_rows(text: str) -> bool:
+    """Values between commas in each line, and no names above them."""
+    lines = [line for line in text.split("\n")[:MAX_PARTS] if line.strip()]
+    commas = {line.count(",") for line in lines[:20]}
+    return bool(commas) and 0 not in commas and not any(line.startswith(("{", "<", "|")) for line in lines[:20])
+
+
+def _from_csv(reading: Reading, head: list[str], lines: list[str]) -> list[Gpu]:
+    """A row with more or fewer values than the head has names is refused: they may all stand in the wrong place."""
     if len(lines) > MAX_PARTS:
         raise ParseError(f"CSV has {len(lines)} lines, more than the {MAX_PARTS} allowed")
-    head = [c.strip().split(" ")[0] for c in lines[0].split(",")]
     gpus: list[Gpu] = []
     try:
-        for row in csv.reader((line for line in lines[1:] if line.strip()), skipinitialspace=True):
-            device = Gpu(facts=list(zip(head, (v.strip() for v in row), strict=False)))
+        for number, row in enumerate(csv.reader((ln for ln in lines if ln.strip()), skipinitialspace=True), 1):
+            if len(row) != len(head):
+                if len(reading.refused) < MAX_REFUSED:
+                    reading.refuse(f"row {number}", f"has {len(row)} values for {len(head)} columns")
+                continue
+            device = Gpu(facts=list(zip(head, (v.strip() for v in row), strict=True)))
             named = dict(device.facts)
             device.names = [
                 gpu(named.get("index")), gpu_uuid(named.get("uuid") or named.get("gpu_uuid")),

@@ -317,3 +317,35 @@ def test_a_gpu_without_an_id_is_known_by_its_bus() -> None:
 def test_health_is_the_same_word_in_any_case() -> None:
     state = {"component": "accelerator-nvidia-error-xid", "states": [{"health": "unhealthy", "reason": "XID 79."}]}
     assert [e.fault for e in faults("gpud", [state])] == ["xid/79"]
+
+
+QUERY = "index,uuid,temperature.gpu,clocks_throttle_reasons.hw_thermal_slowdown"
+ROWS = f"0, {UUID}, 91, Active\r\n1, {UUID[:-1]}7, 40, Not Active\r\n"
+
+
+def test_csv_without_its_header_row_is_refused_with_the_way_out() -> None:
+    for rows in (ROWS, "[N/A], 40\n", "NVIDIA H100, 79\n"):
+        with pytest.raises(ParseError, match="leave `noheader` out of --format") as error:
+            parsed("nvidia_smi", rows)
+        assert "X-Medevac-Query" in str(error.value)
+    said = parsed("nvidia_smi", ROWS + "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error\n")
+    assert [(e.fault, e.entities) for e in said.events] == [("gpu-lost", ("pci:0000:3b:00",))]
+    assert [r.where for r in said.refused] == ["rows"]
+
+
+def test_csv_without_its_header_row_is_read_by_the_query_that_the_request_names() -> None:
+    headed = parsed("nvidia_smi", QUERY.replace(",", ", ") + "\n" + ROWS)
+    assert parsed("nvidia_smi", ROWS, x_medevac_query=QUERY) == headed
+    assert [e.fault for e in headed.events if e.kind is Kind.FAULT] == ["throttle/hw-thermal"]
+    for query in ("index", "nonsense,words", "index;uuid", "index,'x'"):
+        with pytest.raises(ParseError, match="header X-Medevac-Query is"):
+            parsed("nvidia_smi", ROWS, x_medevac_query=query)
+
+
+def test_a_row_of_another_width_is_refused_for_its_values_may_be_another_columns() -> None:
+    found = parsed("nvidia_smi", f"index, uuid, temperature.gpu\n0, {UUID}, a, 40\n1, {UUID}, 41\n2, {UUID}")
+    assert [(e.entities[0], e.measurement and e.measurement.value) for e in found.events] == [("gpu:1", 41.0)]
+    assert [str(r) for r in found.refused] == [
+        "row 1: has 4 values for 3 columns", "row 3: has 2 values for 3 columns",
+    ]  # fmt: skip
+    assert parsed("nvidia_smi", ROWS, x_medevac_query="index,uuid").events == ()
