@@ -33,7 +33,7 @@ from medevac.events.reading import (
 SOURCE = "datadog"
 
 _VARIABLE = re.compile(r"\$[A-Z][A-Z0-9_]{1,40}(?:\[[^\]]{0,80}\])?")
-_PREFIX = re.compile(r"\s*\[[^\]]{0,200}\]\s*")
+_PREFIX = re.compile(r"(?:\s*+\[[^\]]{0,200}+\])++\s*+")
 FIRING = frozenset(("triggered", "re-triggered", "renotify", "warn", "re-warn", "alert", "re-notified"))
 OVER = frozenset(("recovered", "resolved", "ok"))
 BLIND = frozenset(("no data", "re-no data"))
@@ -53,9 +53,7 @@ def parse(payload: Payload) -> Parsed:
     told = _DEFAULT.match(title) if "alert_transition" not in fields and "event_type" in fields else None
     transition = told["transition"] if told else fields.text("alert_transition")
     word = transition.strip().lower()
-    name = title
-    while m := _PREFIX.match(name):
-        name = name[m.end() :]
+    name = title[m.end() :] if (m := _PREFIX.match(title)) else title
     name = one_line(name.strip(), 160) or one_line(title, 160) or "unnamed"
     scopes, tags = (told["scope"] or "") if told else fields.text("scopes", ""), fields.text("tags", "")
     scoped = tags_of(scopes)

@@ -36,8 +36,8 @@ from medevac.events.throttling import codes
 SOURCE = "dcgm_exporter"
 
 _SAMPLE = re.compile(
-    r'([A-Za-z_:][A-Za-z0-9_:]{0,120})[ \t]*(?:\{((?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+)\})?[ \t]+(\S{1,40})'
-    r"(?:[ \t]+-?[0-9.eE+]{1,24})?(?:[ \t]+# \{.{0,2000})?"
+    r'([A-Za-z_:][A-Za-z0-9_:]{0,120}+)(?:[ \t]*+\{((?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+)\})?+[ \t]++(\S{1,40}+)'
+    r"(?:[ \t]++-?[0-9.eE+]{1,24}+)?+(?:[ \t]++# \{.{0,2000})?"
 )
 """Name, labels, value; a time and an exemplar may follow."""
 _LABEL = re.compile(r'\s*([A-Za-z_][A-Za-z0-9_]{0,120})\s*=\s*"((?:[^"\\]|\\.){0,2000})"\s*(?:,\s*|$)')

@@ -144,8 +144,7 @@ def _add(reading: Reading, burst: _Burst, payload: Payload, names: list[str]) ->
     fault, record = burst.fault, burst.record
     code = fault_code("sxid" if fault.is_switch else "xid", fault.code)
     host = record.host or header(payload.headers, NODE_HEADER)
-    here = host == header(payload.headers, NODE_HEADER) or record.host is None
-    boot_id = record.boot_id or (header(payload.headers, BOOT_HEADER) if here else None)
+    boot_id = record.boot_id or _boot_of_request(host, payload)
     severity = {"fatal": Severity.CRITICAL, "nonfatal": Severity.WARNING}.get(burst.word or "")
     none_wanted = burst.detail.get("recovery_code") == 0
     link = burst.links[0] if fault.is_switch and burst.links else None
@@ -171,6 +170,18 @@ def _add(reading: Reading, burst: _Burst, payload: Payload, names: list[str]) ->
         summary=burst.lines[0],
         detail={**burst.detail, "driver_word": burst.word, "lines": len(burst.lines), "uptime_s": record.uptime},
     )
+
+
+def _boot_of_request(host: str | None, payload: Payload) -> str | None:
+    """None where the request speaks for another machine than the line: by that boot the line would be an old one."""
+    sender = header(payload.headers, NODE_HEADER)
+    same = host is None or sender is None or _short(host) == _short(sender)
+    return header(payload.headers, BOOT_HEADER) if same else None
+
+
+def _short(name: str) -> str:
+    """A host's own name lacks the domain that its node's name may have; an address has none."""
+    return name.lower() if name.replace(".", "").isdigit() else name.lower().split(".")[0]
 
 
 def _note(reading: Reading, what: str, count: int, words: str) -> None:

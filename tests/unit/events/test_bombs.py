@@ -37,6 +37,8 @@ BOMBS = {
     "groups": json.dumps({"sinfo": [{"nodes": {"nodes": ["a[0-4000]"] * 2}, "node": {"state": "A"}}] * 900}).encode(),
     "exported records": b"__CURSOR=x\n" + b"MESSAGE=NVRM: Xid (PCI:0000:3b:00): 79, x\n\n" * (FULL // 45),
     "blank exported lines": b"__CURSOR=x\n" + b" \n" * (FULL // 2),
+    "spaces before a value": b'DCGM_X{a="b"} 1' + b" " * (FULL // 2) + b"x\n" + b"DCGM_X" + b" " * (FULL // 2) + b"(",
+    "prefixes": json.dumps({"alert_transition": "Triggered", "monitor_id": 1, "title": "[a] " * (FULL // 2)}).encode(),
     "colours": b"\x1b[1m" * (FULL // 4),
     "paths": b"a/" * (FULL // 2),
     "colons": b"w1: " * (FULL // 4) + b"ERROR: ",

@@ -128,8 +128,10 @@ def test_another_machines_line_takes_no_boot_of_the_request() -> None:
     headers = {"x_medevac_node": "worker-9", "x_medevac_boot_id": "b-17"}
     (other,) = parsed("kmsg", short("kernel", XID), **headers).events
     assert (other.subject, other.boot_id) == ("worker-3", None)
-    (own,) = parsed("kmsg", short("kernel", XID).replace("worker-3", "worker-9"), **headers).events
-    assert (own.subject, own.boot_id) == ("worker-9", "b-17")
+    own = short("kernel", XID).replace("worker-3", "Worker-9")
+    for said in (headers, {**headers, "x_medevac_node": "worker-9.example.com"}, {"x_medevac_boot_id": "b-17"}):
+        (found,) = parsed("kmsg", own, **said).events
+        assert (found.subject, found.boot_id) == ("Worker-9", "b-17")
 
 
 def test_an_export_whose_lengths_were_changed_on_the_way_is_read_no_further() -> None:
