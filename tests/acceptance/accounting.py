@@ -101,7 +101,10 @@ def _key(key: dict[str, Any]) -> tuple[str, int]:
 
 
 def contradictions(up: Running) -> list[str]:
-    """Steps of which two attempts ended, one well and the other not."""
+    """Steps of which two attempts ended, one well and the other not.
+
+    Two may well end well: a slow one runs on beside the one that took its place, which says that it was done already.
+    """
     problems = []
     for key in up.stores.ledger.flagged():
         lines = [line for line in up.stores.ledger.lines(key.incident) if line.key == key and line.kind == "step"]
@@ -111,11 +114,9 @@ def contradictions(up: Running) -> list[str]:
     return problems
 
 
-def left_behind(up: Running, *, alike: bool = True) -> list[str]:
-    """`alike`: whatever was said under one key was said in the same words."""
+def left_behind(up: Running) -> list[str]:
     stores = up.stores
-    said_twice = [f"two things were said under {key}" for key in stores.ledger.flagged()]
-    problems = said_twice if alike else contradictions(up)
+    problems = contradictions(up)
     problems += [f"{lease.incident} still holds a lease" for lease in stores.guard.leases()]
     problems += [f"approval {view.id} is still pending" for view in stores.ledger.approvals(pending_only=True)]
     for view in stores.ledger.approvals(pending_only=False, limit=10_000):

@@ -32,7 +32,7 @@ async def fails(up: Running, flow: Flow) -> str:
     return node.name
 
 
-async def all_well(up: Running, nodes: dict[str, Flow], *, alike: bool = True) -> None:
+async def all_well(up: Running, nodes: dict[str, Flow]) -> None:
     settled = await up.settled(nodes)
     await up.until(lambda: not up.stores.guard.leases(), "all leases are given back")
     verdict = up.verdict()
@@ -42,7 +42,7 @@ async def all_well(up: Running, nodes: dict[str, Flow], *, alike: bool = True) -
         for name, view in settled.items()
         if (view.end or view.state) != nodes[name].ends
     ]
-    problems += [*await accounting.lost_lines(up), *accounting.left_behind(up, alike=alike)]
+    problems += [*await accounting.lost_lines(up), *accounting.left_behind(up)]
     if not verdict.well:
         problems.append(verdict_table(verdict))
     assert not problems, "\n".join(problems)
@@ -114,8 +114,7 @@ async def test_a_worker_that_stood_still_does_nothing_twice(tmp_path: Path) -> N
             await up.until(_taken_over(up, index), f"another has taken over at {cell}")
             pid, _ = up.hit(index)
             os.kill(pid, signal.SIGCONT)
-        # What was dispatched to a process that stood still runs late, beside the attempt that took its place.
-        await all_well(up, nodes, alike=False)
+        await all_well(up, nodes)
         assert [worker.restarts for worker in up.workers] == [0, 0], "the processes that stood still lived on"
 
 
