@@ -458,7 +458,7 @@ async def test_who_has_it_planned_again_says_why_and_is_asked_anew(start: Start,
     await script.until_asked(sig.EVACUATE, 2)
     await reaches(handle, State.HANDED_OVER)
     assert len({asked.request.id for asked in script.asked(sig.ASK)}) == 2
-    async with asyncio.timeout(20):  # until the second hand-over is told as well
+    async with asyncio.timeout(PATIENCE_S):  # until the second hand-over is told as well
         while len([n for n in script.asked(sig.NOTIFY) if n.page]) < 2:  # noqa: ASYNC110 - by a worker's own calls
             await asyncio.sleep(0.05)
     await handle.terminate("done")
@@ -578,11 +578,16 @@ async def test_confirming_what_does_not_wait_is_declined(start: Start, script: S
 
 
 async def test_observe_touches_nothing_and_says_it_once(start: Start, script: Script) -> None:
-    script.planner = lambda request: plan_for(request, action=Action.OBSERVE, mark=False, would="reboot", quiet_s=8)
+    quiet_s = 3_600.0
+    script.planner = lambda request: plan_for(
+        request, action=Action.OBSERVE, mark=False, would="reboot", quiet_s=quiet_s
+    )
     handle = await start()
     await reaches(handle, State.OBSERVED)
     for _ in range(5):
         await handle.signal(NodeWorkflow.report, fault("xid/79"))
+    quiet_s = 1.0  # over only now, however slowly it was told
+    await handle.signal(NodeWorkflow.wake)
     assert await handle.result() == "withdrawn"
     assert set(script.names()) <= {"release"}
     assert len([n for n in script.asked(sig.NOTIFY) if "reboot" in n.text]) == 1
