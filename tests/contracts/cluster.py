@@ -60,9 +60,11 @@ class ClusterContract:
         if not isinstance(rig.cluster, ListsWork):
             pytest.skip("tells of one node at a time")
         every = rig.cluster.all_workloads()
-        said = {node.name: rig.cluster.workloads(node.name) for node in rig.cluster.nodes()}
+        said = {name: rig.cluster.workloads(name) for name in rig.own()}
         assert every[rig.node]
-        assert {name: works for name, works in every.items() if works} == {k: v for k, v in said.items() if v}
+        assert {name: works for name, works in every.items() if works and name in said} == {
+            name: works for name, works in said.items() if works
+        }
 
     # -- marks -------------------------------------------------------------------------------------------------
 
@@ -223,7 +225,7 @@ class ClusterContract:
         assert rig.cluster.evict(pod, 30) is Eviction.GONE
         assert rig.cluster.delete(pod, 30) is Eviction.GONE
         rig.pass_time()
-        successors = [p for node in rig.cluster.nodes() for p in rig.cluster.pods(node.name) if p.name == pod.name]
+        successors = [p for name in rig.own() for p in rig.cluster.pods(name) if p.name == pod.name]
         assert len(successors) == 1
         assert successors[0].uid != pod.uid
         assert not successors[0].terminating

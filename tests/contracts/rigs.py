@@ -34,6 +34,9 @@ class ClusterRig(Rig, Protocol):
     node: str
     """A ready node that nobody has marked, with at least one workload pod that no budget guards."""
 
+    def own(self) -> set[str]:
+        """The nodes on which nothing happens but by this test; on others, work may come and go."""
+
     def cordon(self, who: str) -> None: ...
 
     def uncordon(self) -> None:

@@ -75,6 +75,9 @@ class SimulatedClusterRig(SimulatedRig):
         super().__init__(path)
         self.node = self.first(working=True).name
 
+    def own(self) -> set[str]:
+        return {node.name for node in self.cluster.nodes()}
+
     def cordon(self, who: str) -> None:
         self.world.cordon(self.node, who)
 

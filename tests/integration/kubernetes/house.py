@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pydantic import JsonValue
 
 from activities import signatures as sig
@@ -14,7 +15,7 @@ from activities.evacuation import EvacuationActivities
 from activities.failures import Bounded
 from activities.guard.store import GuardStore
 from activities.kubernetes.cluster import KubernetesCluster
-from activities.ports import MachineState, Mark, NotSent, Verb
+from activities.ports import Eviction, MachineState, Mark, NotSent, Pod, Verb
 from activities.precondition import Look
 from activities.registry import Registry
 from activities.storage.campaigns import Campaigns
@@ -69,11 +70,23 @@ class RealHouse:
         self.look = Look(
             self.registry, self.ledger, self.guard, self.fences, Approved(self.ledger, Campaigns(self.db), KEYS)
         )
-        self.drains = EvacuationActivities(self.registry, self.look)
+        self.passed = timedelta(0)
+        self.drains = EvacuationActivities(self.registry, self.look, clock=lambda: datetime.now(UTC) + self.passed)
 
     def close(self) -> None:
         self.bounded.close()
         self.db.engine.dispose()
+
+    def ends_after_an_eviction(self, patch: pytest.MonkeyPatch) -> None:
+        """A drain's deadline is over as soon as the first eviction has its answer, however long that took."""
+        evict = self.cluster.evict
+
+        def answered(pod: Pod, grace_s: float) -> Eviction:
+            answer = evict(pod, grace_s)
+            self.passed = timedelta(hours=2)
+            return answer
+
+        patch.setattr(self.cluster, "evict", answered)
 
     def read(self, name: str) -> Node:
         node = self.cluster.node(name)

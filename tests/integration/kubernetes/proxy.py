@@ -9,9 +9,10 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from tests.contracts.rigs import RETRY_AFTER_S, Trouble
 from tests.integration.served import Answer, Handler, Served, answered
@@ -44,9 +45,10 @@ class Proxy(Served):
     refusal: int = 500
     printed: dict[str, bytes] = field(default_factory=dict)
     """What pods printed, by a part of their names: their kubelet is played, and nobody else has their logs."""
-    expired: int = 0
-    """So many watches to come are told that what they ask for was forgotten."""
-    watches: list[http.client.HTTPSConnection] = field(default_factory=list)
+    forgotten: int = 0
+    """A watch that asks from a version before this one is told that it was forgotten."""
+    watches: dict[http.client.HTTPSConnection, str] = field(default_factory=dict)
+    """Those that are open, and what they asked for."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def respond(self, handler: Handler, body: bytes) -> Answer | Callable[[], None] | None:
@@ -80,16 +82,18 @@ class Proxy(Served):
         """A watch, passed on as it comes."""
         with self.lock:
             self.calls.append(Call(handler.command, handler.path, 200))
-        if self.expired:
+            forgotten = self.is_forgotten(handler.path)
+        if forgotten:
             # As the API server puts it to who comes back after too long a time.
-            self.expired -= 1
             status = {"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410, "message": "too old"}
             line = json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
             handler.say(200, {}, line)
             return
         connection, answer = self.ask(handler, b"")
         with self.lock:
-            self.watches.append(connection)
+            self.watches[connection] = handler.path
+            if self.is_forgotten(handler.path):  # by now
+                _shut(connection)
         try:
             handler.send_response(answer.status)
             handler.send_header("Content-Type", "application/json")
@@ -101,15 +105,35 @@ class Proxy(Served):
         except (OSError, ValueError, http.client.HTTPException):
             handler.close_connection = True  # one of the two sides has hung up
         finally:
-            connection.close()
+            with self.lock:
+                del self.watches[connection]
+                connection.close()
+
+    def is_forgotten(self, path: str) -> bool:
+        (version,) = parse_qs(urlsplit(path).query).get("resourceVersion", [""])
+        return version.isdecimal() and int(version) < self.forgotten
+
+    def watched(self, what: str) -> bool:
+        """Somebody watches it now."""
+        with self.lock:
+            return any(f"/{what}?" in path for path in self.watches.values())
 
     def hang_up(self) -> None:
         """Every watch that is open loses its connection."""
         with self.lock:
-            watches, self.watches = self.watches, []
-        for connection in watches:
-            if connection.sock is not None:
-                connection.sock.shutdown(socket.SHUT_RDWR)
+            self._hang_up()
+
+    def forget(self, newest: Callable[[], int]) -> None:
+        """Every watch that is open loses its connection, and can't go on from where it was: each is told so once,
+        as what it lists then is newer. `newest`: a version that none of them has heard of.
+        """
+        with self.lock:  # who comes back at once waits for it
+            self._hang_up()
+            self.forgotten = newest()
+
+    def _hang_up(self) -> None:
+        for connection in self.watches:
+            _shut(connection)
 
     def forward(self, handler: Handler, body: bytes) -> Answer:
         connection, answer = self.ask(handler, body)
@@ -134,6 +158,12 @@ class Proxy(Served):
         except BaseException:
             connection.close()
             raise
+
+
+def _shut(connection: http.client.HTTPSConnection) -> None:
+    if connection.sock is not None:
+        with suppress(OSError):  # the other side was faster
+            connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _status(code: int, message: str, headers: dict[str, str] | None = None) -> Answer:

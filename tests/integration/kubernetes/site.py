@@ -77,6 +77,12 @@ class Site:
         """As the tool `manager`, which the API server remembers."""
         return self.must(self.admin._call("PATCH", path, {"fieldManager": manager}, body, kind, 1))
 
+    def version(self) -> int:
+        """Newer than whatever anybody has heard of the cluster."""
+        path = url("api", "v1", "namespaces", self.run)
+        thing = self.patch(path, {"metadata": {"annotations": {"test.medevac.dev/at": secrets.token_hex(8)}}})
+        return int(metadata(thing)["resourceVersion"])
+
     def within(self, *parts: str, api: tuple[str, ...] = ("api", "v1")) -> str:
         return url(*api, "namespaces", self.run, *parts)
 

@@ -50,7 +50,7 @@ def test_pods_that_never_started_hold_up_no_drain_whatever_their_budget(site: Si
 
 
 def test_a_service_that_crashes_under_its_budget_is_blocked_by_name_and_the_node_stays_out(
-    site: Site, house: RealHouse, proxy: Proxy
+    site: Site, house: RealHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two replicas crash, so that the budget is never met. It ends, with whose it is; a bad node isn't given back."""
     name = site.add_node()
@@ -60,7 +60,8 @@ def test_a_service_that_crashes_under_its_budget_is_blocked_by_name_and_the_node
         site.patch(site.within("pods", f"dns-{n}", "status"), status, kind=STRATEGIC)
     site.budget("dns", {"app": "dns"}, pods=0, maxUnavailable="25%")
     node = house.marked(name)
-    result = run(house.drains.evacuate, house.request(node, Drain.SOON, 3, 1), start_to_close_s=400, whole_s=400)
+    house.ends_after_an_eviction(monkeypatch)
+    result = run(house.drains.evacuate, house.request(node, Drain.SOON, 240, 1), start_to_close_s=400, whole_s=400)
     assert result.outcome is Outcome.BLOCKED, result
     assert f"{site.run}/dns" in result.who
     assert not any("deletionTimestamp" in metadata(pod) for pod in site.pods())

@@ -31,6 +31,9 @@ class KubernetesRig:
         train = next(pod for pod in site.running(3) if metadata(pod)["name"] == "train-0")
         self.node = str(train["spec"]["nodeName"])
 
+    def own(self) -> set[str]:
+        return set(self.site.names)
+
     def pass_time(self) -> None:
         self.site.release()
         self.site.running(3)

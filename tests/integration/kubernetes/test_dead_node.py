@@ -78,7 +78,9 @@ def test_a_silent_node_is_not_called_drained_and_not_waited_for(site: Site, hous
     assert [verb for verb, _ in house.power.calls] == [Verb.REBOOT]
 
 
-def test_a_node_that_is_not_ready_but_answers_is_drained_as_ever(site: Site, house: PowerHouse) -> None:
+def test_a_node_that_is_not_ready_but_answers_is_drained_as_ever(
+    site: Site, house: PowerHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = site.add_node()
     site.pod("train", name, annotations=FROZEN)
     node = house.marked(name)
@@ -87,7 +89,8 @@ def test_a_node_that_is_not_ready_but_answers_is_drained_as_ever(site: Site, hou
     kind = "application/strategic-merge-patch+json"
     site.patch(site.node_path(name, "status"), {"status": {"conditions": condition}}, kind=kind)
     house.power.now = OFF
-    result = evacuate(house, node, 2)
+    house.ends_after_an_eviction(monkeypatch)
+    result = evacuate(house, node, 240)
     assert result.outcome is Outcome.TIMED_OUT, result
     assert OUT_OF_SERVICE not in taints(site, name)
 

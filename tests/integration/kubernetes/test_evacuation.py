@@ -83,14 +83,17 @@ def test_an_attempt_after_a_death_goes_on(site: Site, house: RealHouse, proxy: P
     assert len(evictions) == len(set(evictions)) == 3
 
 
-def test_a_budget_in_the_way_is_named_with_its_owner(site: Site, house: RealHouse) -> None:
+def test_a_budget_in_the_way_is_named_with_its_owner(
+    site: Site, house: RealHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = site.add_node()
     site.pod("serve", name)
     path = site.within("poddisruptionbudgets", "never", api=("apis", "policy", "v1"))
     site.budget("never", {"app": "serve"})
     site.patch(path, {"metadata": {"labels": {"app.kubernetes.io/name": "search"}}})
     node = house.marked(name)
-    result = run(house.drains.evacuate, house.request(node, Drain.SOON, 3, 1), **LONG)
+    house.ends_after_an_eviction(monkeypatch)
+    result = run(house.drains.evacuate, house.request(node, Drain.SOON, 240, 1), **LONG)
     assert result.outcome is Outcome.BLOCKED
     assert result.who == f"budget {site.run}/never of search"
     assert names(site) == {"serve"}
@@ -127,11 +130,14 @@ def test_jobs_get_notice_and_go_as_soon_as_they_say_so(site: Site, house: RealHo
     job.join()
 
 
-def test_pods_that_never_end_time_out_and_are_named(site: Site, house: RealHouse) -> None:
+def test_pods_that_never_end_time_out_and_are_named(
+    site: Site, house: RealHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = site.add_node()
     site.pod("stuck", name, held=True)
     node = house.marked(name)
-    result = run(house.drains.evacuate, house.request(node, Drain.NOW, 2, 1), **LONG)
+    house.ends_after_an_eviction(monkeypatch)
+    result = run(house.drains.evacuate, house.request(node, Drain.NOW, 240, 1), **LONG)
     assert result.outcome is Outcome.TIMED_OUT
     assert f"{site.run}/stuck" in result.reason
 

@@ -280,13 +280,14 @@ def test_a_freeze_while_the_gang_is_looked_at_stops_none_of_it(
 
 
 def test_a_disruption_budget_is_not_gone_around_by_stopping_the_gang(
-    site: Site, house: RealHouse, allowed: Allow
+    site: Site, house: RealHouse, allowed: Allow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allowed("requeue")
     nodes = [site.add_node(), site.add_node()]
     with Gang(site, "JobSet", nodes) as gang:
         site.budget("never", {"app": "llm"}, pods=2)
-        result = evacuated(house, nodes[0], drain_s=3)
+        house.ends_after_an_eviction(monkeypatch)
+        result = evacuated(house, nodes[0])
     assert result.outcome is Outcome.BLOCKED, result
     assert f"{site.run}/never" in result.who
     assert gang.seen == [False]

@@ -73,8 +73,7 @@ def test_a_version_that_is_too_old_is_read_anew(site: Site, watching: Kubernetes
     name = site.add_node()
     until("the node", lambda: shown(watching, name))
     before = lists(proxy)
-    proxy.expired = 1
-    proxy.hang_up()
+    proxy.forget(site.version)
     site.cordon(name, "alice")
     until("what is now", lambda: (node := shown(watching, name)) and node.foreign_cordon == "alice")
     assert lists(proxy) > before
@@ -97,7 +96,7 @@ def test_a_watch_that_has_gone_silent_is_not_believed(
 def test_an_end_is_told_by_its_cause(watching: KubernetesCluster, proxy: Proxy) -> None:
     with pytest.raises(Unreadable, match="not-a-version"):
         list(watching._client.watch("/api/v1/nodes", "not-a-version", 1, lambda _: None))
-    proxy.expired = 1
+    proxy.forgotten = 2
     with pytest.raises(Expired):
         list(watching._client.watch("/api/v1/nodes", "1", 1, lambda _: None))
 

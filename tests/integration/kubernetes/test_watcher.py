@@ -117,7 +117,7 @@ class Watched:
 async def watched(cluster: KubernetesCluster, stores: Stores, proxy: Proxy) -> AsyncIterator[Watched]:
     watched = Watched(cluster, stores)
     async with asyncio.timeout(PATIENCE_S):
-        while sum("watch=1" in call.path for call in proxy.calls) < 2:  # noqa: ASYNC110  of another server
+        while not (proxy.watched("nodes") and proxy.watched("events")):  # noqa: ASYNC110  of another server
             await asyncio.sleep(0.02)
     yield watched
     await watched.close()
@@ -207,8 +207,7 @@ async def test_what_the_server_forgot_is_listed_and_said_once(site: Site, watche
     event(site, node, "TaskHung")
     await watched.until(node, ("fault", "event/TaskHung"))
     before = lists(proxy, "nodes") + lists(proxy, "events")
-    proxy.expired = 3  # the inventory's own watch may take one of them
-    proxy.hang_up()
+    proxy.forget(site.version)
     condition(site, node, "KernelDeadlock", "True")
     await watched.until(node, ("fault", "event/TaskHung"), BAD)
     event(site, node, "OtherTrouble")
