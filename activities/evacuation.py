@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -29,6 +29,8 @@ from medevac.fleet.node import Workload
 from medevac.incident import Outcome, StepResult
 from medevac.policy.checkpoints import seen
 from medevac.policy.plan import Drain
+from medevac.policy.policy import Checkpoint
+from medevac.policy.stakes import of_work, with_owner
 
 MOMENT_S = 0.05
 EVIDENCE_S, EVIDENCE_SHARE = 120.0, 0.25
@@ -82,7 +84,7 @@ class EvacuationActivities:
                     self._clock,
                     gangs,
                     silence,
-                    self._checkpoints(cluster),
+                    self._checkpoints(),
                     self._evidence,
                     self._notices.of(request.pre) if self._notices else None,
                 )
@@ -108,16 +110,15 @@ class EvacuationActivities:
             return
         gangs.never_left_stopped(by_earlier=True)
 
-    def _checkpoints(self, cluster: Cluster) -> Callable[[Workload], Workload]:
+    def _checkpoints(self) -> tuple[Checkpoint, ...]:
         """As the policy in force says where the checkpoints of jobs show; without one, only by their own word."""
         try:
-            entries = self._policies.active().policy.checkpoints if self._policies else ()
+            return self._policies.active().policy.checkpoints if self._policies else ()
         except Exception as error:
             activity.logger.warning(
                 "the policy can't be read, so checkpoints are known by the jobs' own word only: %s", error
             )
-            entries = ()
-        return lambda work: seen(work, entries, cluster.probe if isinstance(cluster, CanProbe) else None)
+            return ()
 
 
 @dataclass(slots=True)
@@ -131,7 +132,7 @@ class _Evacuation:
     clock: Clock
     gangs: Gangs
     silence: Silence
-    checkpointed: Callable[[Workload], Workload]
+    checkpoints: tuple[Checkpoint, ...]
     evidence: Evidence | None = None
     notice: Notice | None = None
     """Of the provider's own event, where the node is emptied for one."""
@@ -214,6 +215,9 @@ class _Evacuation:
     def _volumes(self) -> list[str]:
         return self.cluster.attachments(self.request.pre.node) if isinstance(self.cluster, HasVolumes) else []
 
+    def _checkpointed(self, work: Workload) -> Workload:
+        return seen(work, self.checkpoints, self.cluster.probe if isinstance(self.cluster, CanProbe) else None)
+
     def _evict_those_whose_turn_it_is(self, recent: RecentLook) -> bool:
         """True while something is on its way; False when all are being waited for."""
         now = self.clock()
@@ -224,7 +228,7 @@ class _Evacuation:
         wanted = isinstance(self.cluster, CanRequeue) if urgent else True
         if wanted and any(pod.tier == "workload" and not pod.terminating for pod in turn):
             listed = self.cluster.workloads(self.request.pre.node)
-            workloads = {work.name: work if urgent else self.checkpointed(work) for work in listed}
+            workloads = {work.name: work if urgent else self._checkpointed(work) for work in listed}
         working = False
         for pod in turn:
             if pod.terminating:
@@ -314,6 +318,7 @@ class _Evacuation:
             return None
         if not staying:
             return self.end(Outcome.TIMED_OUT, f"still terminating at the deadline: {_names(going)}")
+        running = [pod for pod in staying if pod.uid not in self.refusals]
         held = [pod for pod in staying if "budget" in self.refusals.get(pod.uid, "")]
         if held:
             budgets = sorted({f"{p.budget or '?'}{f' of {p.budget_owner}' if p.budget_owner else ''}" for p in held})
@@ -325,6 +330,7 @@ class _Evacuation:
                 f"disruption budgets refuse {when}: {_names(held)}",
                 who=", ".join(f"budget {budget}" for budget in budgets),
                 budgets=budgets if only else (),
+                running=self._loses(running),
             )
         if refused := [pod for pod in staying if pod.uid in self.refusals]:
             return self.end(Outcome.TIMED_OUT, f"{_names(refused)}: {self.refusals[refused[0].uid]}")
@@ -332,7 +338,25 @@ class _Evacuation:
             Outcome.BLOCKED,
             f"still running at the deadline: {_names(staying)}",
             who=", ".join(sorted({pod.workload or pod.name for pod in staying})[:LISTED]),
+            running=self._loses(running),
         )
+
+    def _loses(self, running: list[Pod]) -> dict[str, str]:
+        """What evicting these before their end would lose, by job, with its owner."""
+        if not running:
+            return {}
+        names = sorted({pod.workload or f"{pod.namespace}/{pod.name}" for pod in running})
+        try:
+            works = {work.name: self._checkpointed(work) for work in self.cluster.workloads(self.request.pre.node)}
+        except Unreadable:
+            works = {}
+        now = self.clock()
+        return {
+            name: with_owner(of_work(works[name], self.checkpoints, now), works[name].owner)
+            if name in works
+            else f"{name}: nobody knows what it would lose"
+            for name in names[:LISTED]
+        }
 
     def _only_budgets_hold(self, now: datetime) -> bool:
         """Where that isn't waited for: nothing else of this turn can go, and each was refused for a while."""
@@ -343,7 +367,14 @@ class _Evacuation:
         patience = timedelta(seconds=min(BUDGET_PATIENCE_S, self.times.drain_s / 4))
         return bool(turn) and all(at is not None and now - at >= patience for at in since)
 
-    def end(self, outcome: Outcome, reason: str, who: str = "", budgets: Sequence[str] = ()) -> StepResult:
+    def end(
+        self,
+        outcome: Outcome,
+        reason: str,
+        who: str = "",
+        budgets: Sequence[str] = (),
+        running: Mapping[str, str] | None = None,
+    ) -> StepResult:
         self.gangs.never_left_stopped()
         gangs = [f"{name}: {how}" for name, how in sorted(self.gangs.said.items())[:LISTED]]
         if gangs:
@@ -355,6 +386,8 @@ class _Evacuation:
         }
         if budgets:
             proof["budgets"] = list[JsonValue](budgets[:LISTED])
+        if running:
+            proof["running"] = dict[str, JsonValue](running)
         if self.known:
             proof |= self.known.proof()
         return StepResult(outcome=outcome, reason=redact(reason), who=who, at=self.clock(), proof=proof)

@@ -38,6 +38,10 @@ TAKE_BACK_S = 60.0
 """How long the release of a successor may keep people waiting for the hand-over; it is tried again after it."""
 
 
+def _blocked_by(result: StepResult, what: str) -> bool:
+    return result.outcome is Outcome.BLOCKED and bool(result.proof.get(what))
+
+
 @dataclass(slots=True)
 class Remediation:
     """Carries plans out for one incident."""
@@ -144,7 +148,12 @@ class Remediation:
         # Probed only here: once its pods have left, the storage may well say that it lacks this node.
         probe = plan.storage_probe
         result = await self._drain(plan, plan.drain, plan.drain_s, bypass=plan.budget_bypass, probe=probe)
-        if result.outcome is Outcome.BLOCKED and result.proof.get("budgets") and plan.budget_need is not None:
+        if _blocked_by(result, "running") and (plan.job_end_evicts or plan.job_end_need is not None):
+            if plan.job_end_need is not None:
+                await self._ask_about_jobs(plan, plan.job_end_need, result)
+            # What a budget refuses of them is the budget's matter, as anywhere.
+            result = await self._drain(plan, Drain.NOW, plan.pod_grace_s, bypass=plan.budget_bypass)
+        if _blocked_by(result, "budgets") and plan.budget_need is not None:
             await self._ask_about_budgets(plan, plan.budget_need, result)
             # Their time is over and people know it: what its budget lets go now goes, the rest is deleted.
             result = await self._drain(plan, Drain.NOW, plan.pod_grace_s, bypass=True)
@@ -169,11 +178,26 @@ class Remediation:
         return await self.steps.step(sig.EVACUATE, request, deadline_s=deadline, interrupt=self.standing.stopped)
 
     async def _ask_about_budgets(self, plan: Plan, need: ApprovalNeed, blocked: StepResult) -> None:
-        """Returns when people said yes to going around them in this very plan, and it still stands. It counts once."""
-        run = self.run
-        approval = f"{run.incident}-{plan.hash[:8]}-budget-{run.key('budget').n}"
+        """Whether pods may be deleted past them."""
         why = (f"{blocked.who} refuses at the drain's deadline", *need.why[1:], blocked.reason)
-        title = f"delete pods past {blocked.who} on {run.cluster}/{run.node}, for {plan.rung} for {plan.cause}"
+        await self._ask_in_mid_drain(plan, "budget", need, f"delete pods past {blocked.who}", why)
+
+    async def _ask_about_jobs(self, plan: Plan, need: ApprovalNeed, blocked: StepResult) -> None:
+        """Whether they may be evicted before their end. Told is what they lose now: the plan may be a day old."""
+        running = blocked.proof["running"]
+        losses = {job: str(loss) for job, loss in running.items()} if isinstance(running, dict) else {}
+        jobs = ", ".join(losses)
+        why = (f"still running when the drain's time is over: {jobs}", *need.why[1:], *losses.values())
+        told = plan.model_copy(update={"destroys": tuple(losses.values())})
+        await self._ask_in_mid_drain(told, "job-end", need, f"evict {jobs} before the end", why)
+
+    async def _ask_in_mid_drain(
+        self, plan: Plan, about: str, need: ApprovalNeed, what: str, why: tuple[str, ...]
+    ) -> None:
+        """Returns when people said yes to it in this very plan, and it still stands. It counts once."""
+        run = self.run
+        approval = f"{run.incident}-{plan.hash[:8]}-{about}-{run.key(about).n}"
+        title = f"{what} on {run.cluster}/{run.node}, for {plan.rung} for {plan.cause}"
         need = need.model_copy(update={"why": why})
         await self.permission.approved(plan, approval, need, title=title[:TITLE])
         fresh = await self.planner()

@@ -13,7 +13,7 @@ from medevac.policy.durations import words
 from medevac.policy.judging import Judged
 from medevac.policy.ladders import GENTLE, LadderStep
 from medevac.policy.opening import asking_window
-from medevac.policy.plan import Action, ApprovalNeed, AtBudget, Drain, Mode, Plan, Rung
+from medevac.policy.plan import Action, ApprovalNeed, AtBudget, AtJobEnd, Drain, Mode, Plan, Rung
 from medevac.policy.situation import Situation
 from medevac.policy.stakes import KEEPS_WORK, Stakes, stakes
 
@@ -94,6 +94,8 @@ class Act:
             budget_bypass=drain is not None and policy.drains.at_budget is AtBudget.DELETE,
             budget_need=self._budget_need() if drain is not None else None,
             budget_waits=drain is None or policy.drains.at_budget is not AtBudget.HAND_OVER,
+            job_end_evicts=drain is Drain.JOB_END and self._at_job_end() is AtJobEnd.EVICT,
+            job_end_need=self._job_end_need() if drain is Drain.JOB_END else None,
             request_first=step.request_first,
             ask_at=ask_at.source if ask_at else None,
             # People outside are not drilled.
@@ -114,6 +116,18 @@ class Act:
         if policy.drains.at_budget is not AtBudget.ASK:
             return None
         return policy.need(policy.who_may.replace, ("a disruption budget refuses at the drain's deadline",))
+
+    def _at_job_end(self) -> AtJobEnd:
+        """Where the machine goes at its provider's time anyway, the jobs' leaving before it needs no vote."""
+        said = self.here.policy.drains.at_job_end
+        return AtJobEnd.EVICT if said is AtJobEnd.ASK and self._world_sets_the_deadline() else said
+
+    def _job_end_need(self) -> ApprovalNeed | None:
+        """Whose yes evicts jobs before their end: theirs who may say it about a budget, for the same reason."""
+        policy = self.here.policy
+        if self._at_job_end() is not AtJobEnd.ASK:
+            return None
+        return policy.need(policy.who_may.replace, ("a job still runs when its drain's time is over",))
 
     def _mark_waits(self, approval: ApprovalNeed | None) -> bool:
         if approval is None or self.here.lead_class is FaultClass.CRITICAL:

@@ -16,7 +16,7 @@ from medevac.policy.compared import verdicts
 from medevac.policy.durations import seconds, words
 from medevac.policy.judging import LADDER_OF
 from medevac.policy.ladders import LadderStep
-from medevac.policy.plan import AtBudget, Drain, Mode
+from medevac.policy.plan import AtBudget, AtJobEnd, Drain, Mode
 from medevac.policy.policy import Policy
 from medevac.policy.rules import Do
 
@@ -36,6 +36,7 @@ SETTINGS: dict[str, str | tuple[str, ...]] = {
     "drains.job_end": DOWN,
     "drains.pod_grace": DOWN,
     "drains.at_budget": tuple(AtBudget),
+    "drains.at_job_end": tuple(AtJobEnd),
     "approval_expires": UP,
     "approval_pages": NEVER,
     "watch": DOWN,

@@ -83,6 +83,17 @@ class AtBudget(StrEnum):
     """Tried until the deadline, then they are deleted with their grace."""
 
 
+class AtJobEnd(StrEnum):
+    """What becomes of jobs that still run when the time of a `job_end` drain is over. The most careful first."""
+
+    HAND_OVER = "hand_over"
+    """They run on, and a person has it."""
+    ASK = "ask"
+    """People are asked whether they may be evicted before their end."""
+    EVICT = "evict"
+    """They are evicted with their grace."""
+
+
 _NOT_HASHED = {
     "n", "made_at", "reasons", "passed_over", "destroys", "would", "gang", "job_running",
     "drain_s", "wait_s", "watch_s", "step_s",
@@ -163,6 +174,10 @@ class Plan(Model):
     """Who may say yes to that, once, when the deadline has come; None: it isn't asked."""
     budget_waits: bool = True
     """False: what only a budget holds isn't waited for until the deadline."""
+    job_end_evicts: bool = False
+    """Evict jobs that still run when the time of `job_end` is over."""
+    job_end_need: ApprovalNeed | None = None
+    """Who may say yes to that, once, when it is over; None: it isn't asked."""
     request_first: bool = False
     """`replace` only: ask for the successor before the drain ends."""
     ask_at: Source | None = None
@@ -212,8 +227,10 @@ class Plan(Model):
     def hash(self) -> str:
         """Equal for plans that would do the same to the same machine for the same faults, whenever they are made."""
         # What was added later is left out where it says nothing, so that older plans keep their hash.
-        later = ("order", "ask_at", "budget_need", "storage_probe")
+        later = ("order", "ask_at", "budget_need", "job_end_need", "storage_probe")
         unsaid = {name for name in later if getattr(self, name) is None}
+        if not self.job_end_evicts:
+            unsaid.add("job_end_evicts")
         if self.budget_waits:
             unsaid.add("budget_waits")
         left_out: dict[str, Any] = dict.fromkeys(_NOT_HASHED | unsaid, True)
@@ -231,6 +248,7 @@ class Plan(Model):
             and self.identity == approved.identity
             and set(self.at_stake) <= set(approved.at_stake)
             and self.budget_bypass <= approved.budget_bypass
+            and self.job_end_evicts <= approved.job_end_evicts
             and self.foreign_cordon == approved.foreign_cordon
             and self.hands_off == approved.hands_off
             and self.order == approved.order

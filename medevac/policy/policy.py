@@ -14,7 +14,7 @@ from medevac.policy.durations import Duration
 from medevac.policy.ladders import LADDERS, Ladder
 from medevac.policy.names import Name
 from medevac.policy.people import Who, WhoMay, need
-from medevac.policy.plan import ApprovalNeed, AtBudget, Drain, Rung
+from medevac.policy.plan import ApprovalNeed, AtBudget, AtJobEnd, Drain, Rung
 from medevac.policy.pools import STORAGE, Pool
 from medevac.policy.rules import Rule
 from medevac.policy.shifts import Shifts
@@ -24,7 +24,7 @@ GentleGrace = Annotated[Duration, Field(gt=0, le=30)]
 
 
 class Drains(Model):
-    """How long work may take to leave. After `soon` and `job_end` a person is asked about what still stays."""
+    """How long work may take to leave, and what becomes of what still stays then."""
 
     now: Annotated[Duration, Field(le=30)] = 30.0
     soon: Annotated[Duration, Field(gt=0, le=900)] = 900.0
@@ -34,6 +34,8 @@ class Drains(Model):
     """A pod's own time to stop, once it is evicted."""
     at_budget: AtBudget = AtBudget.ASK
     """What is done about pods that a disruption budget still refuses at the deadline. `delete` is never a default."""
+    at_job_end: AtJobEnd = AtJobEnd.ASK
+    """What is done about jobs that still run when the time of `job_end` is over. `evict` is never a default."""
 
     @model_validator(mode="before")
     @classmethod

@@ -39,7 +39,7 @@ def stakes(
     listed = tuple(checkpoints)
     if rung not in KEEPS_WORK:
         for work in sorted(workloads, key=lambda w: w.name):
-            texts.append(_work(work, listed, now))
+            texts.append(of_work(work, listed, now))
             keys.append(f"work of {work.name}")
     data = tuple(sorted(what for what in node.machine.local_data_in_use if _gone(rung, what)))
     slot = rung in LOSES_SLOT and node.machine.reserved
@@ -57,6 +57,13 @@ def _gone(rung: Rung, what: str) -> bool:
     return rung in EMPTIES_MEMORY and any(word in what.lower() for word in _IN_MEMORY)
 
 
-def _work(work: Workload, checkpoints: tuple[Checkpoint, ...], now: datetime) -> str:
+def of_work(work: Workload, checkpoints: tuple[Checkpoint, ...], now: datetime) -> str:
+    """What evicting one piece of work now would lose, in words."""
     size = f"{work.gpus} GPUs" + (f" on {work.nodes} nodes" if work.nodes > 1 else "")
     return f"{work.kind} {work.name} ({size}): {loss(work, checkpoints, now).words}"
+
+
+def with_owner(cost: str, owner: str) -> str:
+    """The same words, with whose it is; once, however often it is said."""
+    said = f" (owner {owner})" if owner else ""
+    return cost.removesuffix(said) + said

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalState, ApprovalView, Waiter
 from medevac.faults.catalogue import lookup
+from medevac.policy.stakes import with_owner
 from medevac.telling.card import At, Button, Card, Confirm, Field, Link, Words
 from medevac.telling.facts import Facts, Job, Links
 
@@ -188,7 +189,7 @@ def _evidence(waiter: Waiter, facts: Facts, links: Links) -> Words:
 def _with_owners(waiter: Waiter, facts: Facts) -> list[str]:
     owners = {job.name: job.owner for job in facts.jobs if job.owner}
     return [
-        next((f"{cost} (owner {owner})" for name, owner in owners.items() if f" {name} " in f" {cost} "), cost)
+        next((with_owner(cost, owner) for name, owner in owners.items() if f" {name} " in f" {cost} "), cost)
         for cost in waiter.destroys
     ]
 

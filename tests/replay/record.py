@@ -25,7 +25,7 @@ from medevac.cases.case import CaseState, Saying
 from medevac.faults.classes import FaultClass
 from medevac.fleet.places import Offer, Source
 from medevac.incident import Hold, Outcome, State, StepResult
-from medevac.policy.plan import Action, ApprovalNeed, Plan, Rung
+from medevac.policy.plan import Action, ApprovalNeed, Drain, Plan, Rung
 from tests.votes import KEYS, SIGNER
 from tests.workflow.conftest import TEMPORAL, fault, scripted_workers
 from tests.workflow.scripted import Script, plan_for, until_cancelled
@@ -211,6 +211,24 @@ async def resumed_past_a_budget(r: Recorder) -> list[Handle]:
     return [handle]
 
 
+async def asked_about_a_job(r: Recorder) -> list[Handle]:
+    """It outlasts its drain; a yes evicts it."""
+    need = ApprovalNeed(groups=("approvers",), expires_s=60, why=("a job still runs",))
+    r.script.planner = lambda request: plan_for(request, drain=Drain.JOB_END, job_end_need=need)
+    running = StepResult(
+        outcome=Outcome.BLOCKED,
+        reason="team/train-0",
+        who="team/train",
+        proof={"running": {"team/train": "90 GPU-hours"}},
+    )
+    r.script.on(sig.EVACUATE, lambda q: StepResult(outcome=Outcome.DONE) if q.drain is Drain.NOW else running)
+    r.script.on(sig.ASK, r.ask)
+    handle = await r.node()
+    await r.vote(Verdict.APPROVE)
+    await handle.result()
+    return [handle]
+
+
 async def held_worse_and_aborted(r: Recorder) -> list[Handle]:
     r.script.on(sig.EVACUATE, until_cancelled)
     handle = await r.node(code="xid/119")
@@ -282,6 +300,7 @@ CASES: dict[str, Callable[[Recorder], Awaitable[list[Handle]]]] = {
         approved,
         rejected_handed_over_and_confirmed,
         resumed_past_a_budget,
+        asked_about_a_job,
         held_worse_and_aborted,
         observed_until_quiet,
         campaign,

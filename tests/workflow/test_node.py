@@ -426,6 +426,79 @@ async def test_a_yes_about_a_budget_is_void_when_the_node_would_lose_more_by_now
     await handle.terminate("done")
 
 
+LOSS = "Job team/train (8 GPUs): 90.0 GPU-hours since its checkpoint at 10:00:00 (owner ml)"
+RUNNING = StepResult(
+    outcome=Outcome.BLOCKED, reason="still running", who="team/train", proof={"running": {"team/train": LOSS}}
+)
+JOB_NEED = ApprovalNeed(groups=("approver",), expires_s=60, why=("a job still runs when its drain's time is over",))
+
+
+def left_by_now(request: sig.EvacuateRequest) -> StepResult:
+    return StepResult(outcome=Outcome.DONE) if request.drain is Drain.NOW else RUNNING
+
+
+async def test_people_are_asked_about_a_job_that_outlasts_its_drain_and_their_yes_evicts_it(
+    start: Start, script: Script
+) -> None:
+    script.planner = lambda r: plan_for(r, drain=Drain.JOB_END, job_end_need=JOB_NEED, destroys=("a day-old loss",))
+    script.on(sig.ASK, answered(ApprovalState.APPROVED))
+    script.on(sig.EVACUATE, left_by_now)
+    handle = await start()
+    assert await handle.result() == "returned"
+    (asked,) = [request.request for request in script.asked(sig.ASK)]
+    assert "evict team/train" in asked.title
+    assert LOSS in asked.need.why
+    assert asked.waiter.destroys == (LOSS,)
+    first, second = script.asked(sig.EVACUATE)
+    assert (first.drain, second.drain, second.drain_s) == (Drain.JOB_END, Drain.NOW, 1)
+    assert not second.budget_bypass, "a yes about jobs is none about budgets"
+    assert second.pre.approvals == (asked.id,)
+
+
+async def test_a_no_about_a_job_lets_it_run_on_and_a_person_has_it(start: Start, script: Script) -> None:
+    def planner(request: sig.PlanRequest) -> Plan:
+        if any(line.kind == "latch" for line in script.lines):
+            return plan_for(request, action=Action.HAND_OVER)
+        return plan_for(request, drain=Drain.JOB_END, job_end_need=JOB_NEED)
+
+    script.planner = planner
+    script.on(sig.ASK, answered(ApprovalState.REJECTED))
+    script.on(sig.EVACUATE, left_by_now)
+    handle = await start()
+    await reaches(handle, State.HANDED_OVER)
+    assert [request.drain for request in script.asked(sig.EVACUATE)] == [Drain.JOB_END]
+    assert "act" not in script.names()
+    await handle.terminate("done")
+
+
+async def test_a_budget_that_holds_an_evicted_job_is_asked_about_as_well(start: Start, script: Script) -> None:
+    need = ApprovalNeed(groups=("approver",), expires_s=60, why=("a disruption budget refuses",))
+    script.planner = lambda r: plan_for(r, drain=Drain.JOB_END, job_end_need=JOB_NEED, budget_need=need)
+    script.on(sig.ASK, answered(ApprovalState.APPROVED))
+    held = {False: BUDGET, True: StepResult(outcome=Outcome.DONE)}
+    script.on(sig.EVACUATE, lambda r: RUNNING if r.drain is Drain.JOB_END else held[r.budget_bypass])
+    handle = await start()
+    assert await handle.result() == "returned"
+    assert ["evict" in r.request.title for r in script.asked(sig.ASK)] == [True, False]
+
+
+async def test_a_policy_that_evicts_at_the_end_of_the_time_asks_nobody(start: Start, script: Script) -> None:
+    script.planner = lambda r: plan_for(r, drain=Drain.JOB_END, job_end_evicts=True)
+    script.on(sig.EVACUATE, left_by_now)
+    handle = await start()
+    assert await handle.result() == "returned"
+    assert not script.asked(sig.ASK)
+
+
+async def test_a_job_that_a_plan_says_nothing_of_is_handed_over(start: Start, script: Script) -> None:
+    script.planner = lambda r: plan_for(r, drain=Drain.JOB_END)
+    script.on(sig.EVACUATE, left_by_now)
+    handle = await start()
+    await reaches(handle, State.HANDED_OVER)
+    assert not script.asked(sig.ASK)
+    await handle.terminate("done")
+
+
 async def test_resume_never_overrides_a_latch_and_says_so(start: Start, script: Script) -> None:
     def planner(request: sig.PlanRequest) -> Plan:
         if any(line.kind == "latch" for line in script.lines):

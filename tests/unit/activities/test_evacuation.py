@@ -252,6 +252,14 @@ def test_a_job_that_runs_beyond_job_end_blocks_and_keeps_its_pods(house: House, 
     assert result.outcome is Outcome.BLOCKED
     assert result.who
     assert {pod.uid for pod in workload_pods(house, node)} == before
+    works = {work.name: work for work in house.registry.cluster(CLUSTER).workloads(node.name)}
+    running = result.proof["running"]
+    assert isinstance(running, dict)
+    assert set(running) == {pod.workload for pod in workload_pods(house, node)}
+    for name, said in running.items():
+        assert name in str(said)
+        assert "GPU-hours" in str(said)
+        assert str(said).endswith(f"(owner {works[name].owner})")
 
 
 def test_a_vanished_node_refuses(house: House, drains: EvacuationActivities) -> None:

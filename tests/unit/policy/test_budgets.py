@@ -1,10 +1,10 @@
-"""What a plan lets become of pods that a disruption budget still refuses, as the policy says."""
+"""What a plan lets become of what still stays when its drain's time is over, as the policy says."""
 
 from __future__ import annotations
 
 import pytest
 
-from medevac.policy.plan import AtBudget, Plan, Rung
+from medevac.policy.plan import AtBudget, Drain, Plan, Rung
 from tests.unit.policy.cases import decide, policy
 
 
@@ -38,6 +38,38 @@ def test_what_empties_no_node_asks_about_no_budget() -> None:
     plan = decide("monitor/exporter-silent")
     assert (plan.rung, plan.drain) == (Rung.RESTART_AGENT, None)
     assert plan.budget_need is None
+
+
+def waits_for_jobs(at_job_end: str | None = None) -> Plan:
+    rules = [{"name": "slowly", "match": {"classes": ["degraded"]}, "do": "repair", "drain": "job_end"}]
+    drains = {} if at_job_end is None else {"at_job_end": at_job_end}
+    return decide("xid/119", under=policy(rules=rules, drains=drains))
+
+
+@pytest.mark.parametrize(("said", "evicts", "asks"), [
+    (None, False, True), ("ask", False, True), ("hand_over", False, False), ("evict", True, False),
+])  # fmt: skip
+def test_a_job_that_outlasts_job_end_is_asked_about_as_shipped(said: str | None, evicts: bool, asks: bool) -> None:
+    plan = waits_for_jobs(said)
+    assert plan.drain is Drain.JOB_END
+    assert (plan.job_end_evicts, plan.job_end_need is not None) == (evicts, asks)
+    if plan.job_end_need is not None:
+        assert plan.job_end_need.groups == policy().who_may.replace.groups
+
+
+def test_a_drain_that_waits_for_no_jobs_asks_about_none() -> None:
+    plan = decide("xid/119", under=policy(drains={"at_job_end": "evict"}))
+    assert plan.drain is not Drain.JOB_END
+    assert (plan.job_end_evicts, plan.job_end_need) == (False, None)
+
+
+def test_a_yes_to_a_plan_that_leaves_jobs_alone_is_none_to_evicting_them() -> None:
+    asks, evicts = waits_for_jobs("ask"), waits_for_jobs("evict")
+    assert not evicts.stays_within(asks)
+    assert len({waits_for_jobs(said).hash for said in ("hand_over", "ask", "evict")}) == 3
+    older = waits_for_jobs("hand_over")
+    kept = Plan.model_validate(older.model_dump(exclude={"job_end_evicts", "job_end_need"}))
+    assert kept.hash == older.hash
 
 
 def test_a_plan_from_before_there_was_a_choice_keeps_its_hash() -> None:

@@ -317,7 +317,14 @@ def test_a_notice_far_ahead_disturbs_nobody_until_its_drain_must_begin() -> None
     made = decide(notice, at=NOW + 2 * DAY)
     assert (made.action, made.drain, made.rung) == (Action.ACT, Drain.JOB_END, Rung.WAIT)
     assert made.drain_s <= 86_400 - 600
+    assert (made.job_end_evicts, made.job_end_need) == (True, None), "the machine goes anyway: no vote before it"
     assert made.step_s >= 26 * 3_600
+
+
+def test_jobs_that_a_policy_lets_run_on_do_so_until_the_machine_goes() -> None:
+    notice = fault("maintenance/reboot", not_before=NOW + DAY, ends_at=NOW + DAY + 2 * HOUR)
+    made = decide(notice, under=policy(drains={"at_job_end": "hand_over"}))
+    assert (made.drain, made.job_end_evicts, made.job_end_need) == (Drain.JOB_END, False, None)
 
 
 def test_a_spot_notice_of_two_minutes_is_drained_now() -> None:

@@ -87,6 +87,12 @@ def facts(n: int = 1, **changed: object) -> Facts:
     return given.model_copy(update=changed)
 
 
+def test_an_owner_whom_the_question_names_is_named_once() -> None:
+    named = waiter(destroys=("Job llama-7b (64 GPUs): 90.0 GPU-hours since it began (owner research)",))
+    said = plain(approval_card(view(named), {"inc-1": facts()}, LINKS))
+    assert said.count("(owner research)") == 1
+
+
 def test_a_question_holds_all_that_its_voters_must_weigh() -> None:
     said = plain(approval_card(view(), {"inc-1": facts()}, LINKS))
     for what in (
