@@ -273,8 +273,11 @@ class MachineActivities:
     def _in_vain(
         self, outcome: Outcome, why: str, request: sig.ProveRequest, provider: Provider, cluster: Cluster, node: Node
     ) -> StepResult:
-        """The proof didn't come: what was asked for and isn't there is nobody's, and is released."""
-        if Verb.REQUEST not in request.verbs:
+        """The proof didn't come: what was asked for and isn't there is nobody's, and is released.
+
+        Unless people are asked about it first.
+        """
+        if Verb.REQUEST not in request.verbs or (request.keep_late and outcome is Outcome.TIMED_OUT):
             return self._end(outcome, why)
         released = steps.release(provider, cluster, self._look, request.pre, node)
         return self._end(outcome, f"{why}; {released.said}", proof=released.proof())

@@ -114,6 +114,7 @@ class PlanActivities:
                 history=history,
                 opened_at=request.opened_at,
                 asked_rungs=request.asked_rungs,
+                under_way=request.under_way,
                 failed=request.failed,
                 hand_over=request.hand_over,
                 check_covers=world.covers,

@@ -105,6 +105,8 @@ class PlanRequest(Model):
     """Where a successor was asked for that may still come."""
     nothing_came: tuple[Offer, ...] = ()
     """Where one was asked for in this incident, in vain: nothing of it is left there."""
+    under_way: Rung | None = None
+    """Of `asked_rungs`, whose last attempt is still going on: it is judged by its end, not as tried in vain."""
 
 
 class MarkRequest(Keyed):
@@ -203,6 +205,8 @@ class ProveRequest(Keyed):
     verbs: tuple[Verb, ...]
     acted: StepKey
     deadline_s: float
+    keep_late: bool = False
+    """What was asked for isn't released when the time is over: people are asked then."""
 
 
 class TakeBackRequest(Keyed):

@@ -10,9 +10,11 @@ with workflow.unsafe.imports_passed_through():
     from activities import signatures as sig
     from medevac.events.event import HealthEvent
     from medevac.incident import End, IncidentView, State
-    from medevac.policy.plan import Action, Plan
+    from medevac.policy.plan import Action, Plan, Rung
+    from workflows.evacuation import Evacuation
     from workflows.marking import Marking
     from workflows.messages import NODE, Decided, NodeInput
+    from workflows.midway import Midway
     from workflows.orders import Orders
     from workflows.permission import Permission
     from workflows.remediation import Remediation
@@ -45,8 +47,17 @@ class NodeWorkflow(Orders):
         self.telling = Telling(self.run_state, self.steps)
         self.permission = Permission(self.run_state, self.steps, self.standing, self.telling)
         self.marking = Marking(self.run_state, self.steps, self.standing)
+        midway = Midway(self.run_state, self._plan, self.permission)
         self.remediation = Remediation(
-            self.run_state, self.steps, self._plan, self.standing, self.telling, self.permission, self.marking
+            self.run_state,
+            self.steps,
+            self._plan,
+            self.standing,
+            self.telling,
+            self.permission,
+            self.marking,
+            midway,
+            Evacuation(self.run_state, self.steps, self.standing, self.permission, midway),
         )
 
     # -- messages ----------------------------------------------------------------------------------------------
@@ -120,7 +131,7 @@ class NodeWorkflow(Orders):
         run.absorb(workflow.now())
         return run.changed and bool(run.faults.faults)
 
-    async def _plan(self) -> Plan:
+    async def _plan(self, under_way: Rung | None = None) -> Plan:
         run = self.run_state
         run.absorb(workflow.now())
         if any(line.kind == "latch" for line in run.lines):
@@ -143,11 +154,12 @@ class NodeWorkflow(Orders):
             hand_over=run.hand_over,
             asked=run.asked if run.requested else None,
             nothing_came=tuple(run.nothing_came),
+            under_way=under_way,
         )
         plan = await self.steps.local(sig.PLAN, request)
         if run.found_another(plan.identity):
             run.plan = plan
-            return await self._plan()
+            return await self._plan(under_way)
         if run.plan is None or plan.hash != run.plan.hash:
             what = plan.rung or plan.action
             alternatives = [f"{p.rung}: {p.why}" for p in plan.passed_over]

@@ -146,6 +146,11 @@ class Permission:
             raise Again
         run.approvals.append(approval)
 
+    async def stay(self) -> None:
+        """Before each destructive step. What was just taken back may be gone in a moment: that is awaited first."""
+        await self.steps.until(lambda: not self.run.faults.clearing or self.standing.moved())
+        self.standing.stay()
+
     async def _leave(self, approval: str) -> None:
         self.run.asks += 1
         handle = workflow.get_external_workflow_handle(approval_workflow_id(approval))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,8 +13,10 @@ from activities import signatures as sig
 from activities.signatures import Verb
 from medevac.faults.faultset import Remedy
 from medevac.incident import End, Outcome, State, StepKey, StepResult
-from medevac.policy.plan import ApprovalNeed, Drain, Plan, Rung
+from medevac.policy.plan import ApprovalNeed, Plan, Rung
+from workflows.evacuation import Evacuation
 from workflows.marking import Marking
+from workflows.midway import Midway, Planner
 from workflows.permission import Permission
 from workflows.run import IncidentRun
 from workflows.standing import Again, Standing
@@ -32,14 +33,8 @@ VERBS: dict[Rung, tuple[Verb, ...]] = {
     Rung.TERMINATE: (Verb.TERMINATE,),
 }
 
-TITLE = 300
-"""Characters of a question's title."""
 TAKE_BACK_S = 60.0
 """How long the release of a successor may keep people waiting for the hand-over; it is tried again after it."""
-
-
-def _blocked_by(result: StepResult, what: str) -> bool:
-    return result.outcome is Outcome.BLOCKED and bool(result.proof.get(what))
 
 
 @dataclass(slots=True)
@@ -48,12 +43,13 @@ class Remediation:
 
     run: IncidentRun
     steps: Steps
-    planner: Callable[[], Awaitable[Plan]]
-    """Makes a fresh, recorded plan from the facts as they are now."""
+    planner: Planner
     standing: Standing
     telling: Telling
     permission: Permission
     marking: Marking
+    midway: Midway
+    evacuation: Evacuation
 
     async def carry_out(self, plan: Plan) -> End | None:
         """The incident's end, or None when a new plan is needed."""
@@ -98,15 +94,10 @@ class Remediation:
         title = f"{plan.rung} {self.run.cluster}/{self.run.node}{plan.by} for {plan.cause}"
         await self.permission.approved(plan, approval, need, title=title)
 
-    async def _stay(self) -> None:
-        """Before each destructive step. What was just taken back may be gone in a moment: that is awaited first."""
-        await self.steps.until(lambda: not self.run.faults.clearing or self.standing.moved())
-        self.standing.stay()
-
     async def _act(self, plan: Plan, verb: Verb, acted: dict[Verb, StepKey]) -> None:
         """One physical call; its key in `acted` names the intent that `prove` looks for."""
         run = self.run
-        await self._stay()
+        await self.permission.stay()
         run.state = State.ACTING
         key = run.key(f"act-{verb}")
         probe = plan.storage_probe if plan.drain is None and not acted else None
@@ -142,71 +133,6 @@ class Remediation:
             # Nobody knows whether a successor was asked for: the old machine stays until one has joined.
             await self._prove(plan, (verb,), key)
 
-    async def _evacuate(self, plan: Plan) -> None:
-        if plan.drain is None:
-            return
-        # Probed only here: once its pods have left, the storage may well say that it lacks this node.
-        probe = plan.storage_probe
-        result = await self._drain(plan, plan.drain, plan.drain_s, bypass=plan.budget_bypass, probe=probe)
-        if _blocked_by(result, "running") and (plan.job_end_evicts or plan.job_end_need is not None):
-            if plan.job_end_need is not None:
-                await self._ask_about_jobs(plan, plan.job_end_need, result)
-            # What a budget refuses of them is the budget's matter, as anywhere.
-            result = await self._drain(plan, Drain.NOW, plan.pod_grace_s, bypass=plan.budget_bypass)
-        if _blocked_by(result, "budgets") and plan.budget_need is not None:
-            await self._ask_about_budgets(plan, plan.budget_need, result)
-            # Their time is over and people know it: what its budget lets go now goes, the rest is deleted.
-            result = await self._drain(plan, Drain.NOW, plan.pod_grace_s, bypass=True)
-        self.standing.judge("evacuate", result)
-
-    async def _drain(
-        self, plan: Plan, drain: Drain, drain_s: float, *, bypass: bool, probe: str | None = None
-    ) -> StepResult:
-        run = self.run
-        await self._stay()
-        run.state = State.EVACUATING
-        request = sig.EvacuateRequest(
-            key=run.key("evacuate"),
-            pre=run.precondition(plan, plan.identity).model_copy(update={"storage_probe": probe}),
-            drain=drain,
-            drain_s=drain_s,
-            pod_grace_s=plan.pod_grace_s,
-            budget_bypass=bypass,
-            budget_waits=plan.budget_waits,
-        )
-        deadline = drain_s + plan.pod_grace_s
-        return await self.steps.step(sig.EVACUATE, request, deadline_s=deadline, interrupt=self.standing.stopped)
-
-    async def _ask_about_budgets(self, plan: Plan, need: ApprovalNeed, blocked: StepResult) -> None:
-        """Whether pods may be deleted past them."""
-        why = (f"{blocked.who} refuses at the drain's deadline", *need.why[1:], blocked.reason)
-        await self._ask_in_mid_drain(plan, "budget", need, f"delete pods past {blocked.who}", why)
-
-    async def _ask_about_jobs(self, plan: Plan, need: ApprovalNeed, blocked: StepResult) -> None:
-        """Whether they may be evicted before their end. Told is what they lose now: the plan may be a day old."""
-        running = blocked.proof["running"]
-        losses = {job: str(loss) for job, loss in running.items()} if isinstance(running, dict) else {}
-        jobs = ", ".join(losses)
-        why = (f"still running when the drain's time is over: {jobs}", *need.why[1:], *losses.values())
-        told = plan.model_copy(update={"destroys": tuple(losses.values())})
-        await self._ask_in_mid_drain(told, "job-end", need, f"evict {jobs} before the end", why)
-
-    async def _ask_in_mid_drain(
-        self, plan: Plan, about: str, need: ApprovalNeed, what: str, why: tuple[str, ...]
-    ) -> None:
-        """Returns when people said yes to it in this very plan, and it still stands. It counts once."""
-        run = self.run
-        approval = f"{run.incident}-{plan.hash[:8]}-{about}-{run.key(about).n}"
-        title = f"{what} on {run.cluster}/{run.node}, for {plan.rung} for {plan.cause}"
-        need = need.model_copy(update={"why": why})
-        await self.permission.approved(plan, approval, need, title=title[:TITLE])
-        fresh = await self.planner()
-        if not fresh.stays_within(plan):
-            raise Again
-        if run.remedy:
-            limit = timedelta(seconds=2 * plan.pod_grace_s + plan.step_s + plan.verify_s)
-            run.remedy = run.remedy.model_copy(update={"deadline": workflow.now() + limit})
-
     def _begin(self, plan: Plan) -> Remedy:
         """From here on, what our own steps cause is expected."""
         run, now = self.run, workflow.now()
@@ -223,7 +149,7 @@ class Remediation:
         """A provider's maintenance, or nothing to do at all: empty the node, wait, and let a check judge."""
         run = self.run
         run.remedy = self._begin(plan)
-        await self._evacuate(plan)
+        await self.evacuation.carry_out(plan)
         run.state, run.waiting_for = State.WATCHING, "the fault's own end"
         if plan.order is not None:
             # Empty and held, as people agreed for the whole list: its neighbours' turn, and that is seen.
@@ -251,13 +177,14 @@ class Remediation:
         first, rest = (verbs[:1], verbs[1:]) if plan.request_first else ((), verbs)
         for verb in first:
             await self._act(plan, verb, acted)
-        await self._evacuate(plan)
+        await self.evacuation.carry_out(plan, begun=bool(acted))
         run.remedy = run.remedy.model_copy(update={"step": "act"})
         came: StepResult | None = None
         for verb in rest:
-            if plan.ask_at and verb is Verb.TERMINATE:
-                # While another could be asked, the old machine stays until a successor is there.
-                came, verbs = await self._prove(plan, (Verb.REQUEST,), acted[Verb.REQUEST]), (verb,)
+            if verb is Verb.TERMINATE and (plan.ask_at or plan.successor_need):
+                # An accepted request is no machine: the old one stays until a successor is there, or people say so.
+                came = await self._successor(plan, acted[Verb.REQUEST])
+                verbs = (verb,) if came else verbs
             await self._act(plan, verb, acted)
         proved = await self._prove(plan, verbs, acted[verbs[-1]])
         proved = came or proved
@@ -274,10 +201,27 @@ class Remediation:
             return None
         return await self.give_back(plan, End.REPLACED if proved.successor else End.RETURNED)
 
-    async def _prove(self, plan: Plan, verbs: tuple[Verb, ...], acted: StepKey) -> StepResult:
+    async def _successor(self, plan: Plan, acted: StepKey) -> StepResult | None:
+        """The proof that it is there; None where none came in its time, and people said yes to doing without."""
+        need = plan.successor_need
+        result = await self._prove(plan, (Verb.REQUEST,), acted, late_is_asked=need is not None)
+        if result.outcome.ok:
+            if need is not None:
+                self.run.expect_until(workflow.now() + timedelta(seconds=plan.step_s + plan.verify_s))
+            return result
+        if need is None:
+            raise Again
+        why = (f"no successor is there {plan.step_s / 60:g} min after it was asked for", *need.why[1:], result.reason)
+        await self.midway.ask(plan, "successor", need, "terminate with no successor to be seen", why, begun=True)
+        return None
+
+    async def _prove(
+        self, plan: Plan, verbs: tuple[Verb, ...], acted: StepKey, *, late_is_asked: bool = False
+    ) -> StepResult:
         """Waits for what the call must have changed. Not interrupted: we must know how an effect under way ends.
 
-        Unless it is a choice's successor, which is taken back when a person stops.
+        Unless it is a successor that the old machine waits for, which is taken back when a person stops. With
+        `late_is_asked` the end of its time is given back, and what was asked for isn't released by it.
         """
         run = self.run
         run.state = State.PROVING
@@ -287,14 +231,17 @@ class Remediation:
             verbs=verbs,
             acted=acted,
             deadline_s=plan.step_s,
+            keep_late=late_is_asked,
         )
-        optional = plan.ask_at is not None and verbs == (Verb.REQUEST,)
+        optional = late_is_asked or (plan.ask_at is not None and verbs == (Verb.REQUEST,))
         interrupt = (lambda: bool(run.abort_by)) if optional else never
         result = await self.steps.step(sig.PROVE, request, deadline_s=plan.step_s, interrupt=interrupt)
         if Verb.REQUEST in verbs:
             self._became(result)
             if not run.requested and run.asked:
                 run.nothing_came.append(run.asked.offer)
+        if late_is_asked and result.outcome is Outcome.TIMED_OUT:
+            return result
         self.standing.judge("prove", result)
         return result
 

@@ -193,6 +193,11 @@ class IncidentRun:
 
     # -- what a step needs -------------------------------------------------------------------------------------
 
+    def expect_until(self, deadline: datetime) -> None:
+        """What our own steps cause is expected until then."""
+        if self.remedy:
+            self.remedy = self.remedy.model_copy(update={"deadline": deadline})
+
     def precondition(self, plan: Plan, identity: Identity) -> Precondition:
         if self.lease is None:
             raise ValueError("no lease")

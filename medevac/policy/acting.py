@@ -13,6 +13,7 @@ from medevac.policy.durations import words
 from medevac.policy.judging import Judged
 from medevac.policy.ladders import GENTLE, LadderStep
 from medevac.policy.opening import asking_window
+from medevac.policy.people import Who
 from medevac.policy.plan import Action, ApprovalNeed, AtBudget, AtJobEnd, Drain, Mode, Plan, Rung
 from medevac.policy.situation import Situation
 from medevac.policy.stakes import KEEPS_WORK, Stakes, stakes
@@ -36,6 +37,7 @@ def climber(here: Situation) -> Climber:
         faults=tuple(j for j in here.work if j.verdict.fault_class is not planned or here.lead_class is planned),
         history=context.history,
         asked=context.asked_rungs,
+        under_way=context.under_way,
         recommended=Rung(recommended) if recommended else None,
         check_covers=context.check_covers,
         now=here.now,
@@ -97,6 +99,7 @@ class Act:
             job_end_evicts=drain is Drain.JOB_END and self._at_job_end() is AtJobEnd.EVICT,
             job_end_need=self._job_end_need() if drain is Drain.JOB_END else None,
             request_first=step.request_first,
+            successor_need=self._successor_need(cost) if rung is Rung.REPLACE and ask_at is None else None,
             ask_at=ask_at.source if ask_at else None,
             # People outside are not drilled.
             ticket=(rung is Rung.RMA or any(judged.verdict.ticket for judged in here.work))
@@ -128,6 +131,14 @@ class Act:
         if self._at_job_end() is not AtJobEnd.ASK:
             return None
         return policy.need(policy.who_may.replace, ("a job still runs when its drain's time is over",))
+
+    def _successor_need(self, cost: Stakes) -> ApprovalNeed:
+        """Whose yes ends the machine though no successor came. Where there is a choice, another place is asked."""
+        return self.here.policy.need(self._who(cost), ("no successor is there in its time",))
+
+    def _who(self, cost: Stakes) -> Who:
+        may = self.here.policy.who_may
+        return may.loss if cost.data or cost.slot else may.reboot if self.step.rung in GENTLE else may.replace
 
     def _mark_waits(self, approval: ApprovalNeed | None) -> bool:
         if approval is None or self.here.lead_class is FaultClass.CRITICAL:
@@ -189,9 +200,7 @@ class Act:
             why.append(f"provider {name} wasn't seen to {rung} a machine here; {proof}")
         if not why:
             return None
-        may = policy.who_may
-        who = may.loss if cost.data or cost.slot else may.reboot if rung in GENTLE else may.replace
-        return policy.need(who, tuple(why))
+        return policy.need(self._who(cost), tuple(why))
 
     def _by_time_and_cost(self) -> tuple[str, ...]:
         """Also of what was agreed to for a whole list, which knew neither."""

@@ -56,6 +56,8 @@ class Climber:
     """By the driver itself (Xid 154 and its kin)."""
     check_covers: frozenset[Covers]
     now: datetime
+    under_way: Rung | None = None
+    """The rung whose attempt is still going on: asked about in its midst, it is the same attempt."""
     asks_again: bool = False
     """Nothing came of a successor that was asked for in this incident, and it can be asked for elsewhere."""
 
@@ -199,6 +201,7 @@ class Climber:
         if rung is Rung.REPLACE and self.asks_again:
             return ""  # The same attempt goes on; the old machine has not been touched by it.
         here = max(self.asked.count(rung), len(self._attempts(rung, incident=self.incident)))
+        here -= rung is self.under_way
         if here >= step.attempts:
             return f"tried {_times(here)} in this incident"
         if rung is Rung.WAIT:
@@ -232,7 +235,7 @@ class Climber:
         """Attempts on this machine in the window, with those of this run that the ledger doesn't have yet."""
         known = self._attempts(rung, classes=None if any_class else self.classes)
         unwritten = self.asked.count(rung) - len(self._attempts(rung, incident=self.incident))
-        return len(known) + max(0, unwritten)
+        return max(0, len(known) + max(0, unwritten) - (rung is self.under_way))
 
     def _outcomes(self, rung: Rung) -> set[str]:
         """Of this incident's attempts."""

@@ -180,6 +180,9 @@ class Plan(Model):
     """Who may say yes to that, once, when it is over; None: it isn't asked."""
     request_first: bool = False
     """`replace` only: ask for the successor before the drain ends."""
+    successor_need: ApprovalNeed | None = None
+    """`replace` only: who may say yes to ending the machine though no successor came in its time. None, without
+    `ask_at`: the machine of an older plan, which is ended once one was asked for."""
     ask_at: Source | None = None
     """`replace` only, where there is a choice; None: at the machine's own provider."""
     ticket: bool = False
@@ -227,7 +230,7 @@ class Plan(Model):
     def hash(self) -> str:
         """Equal for plans that would do the same to the same machine for the same faults, whenever they are made."""
         # What was added later is left out where it says nothing, so that older plans keep their hash.
-        later = ("order", "ask_at", "budget_need", "job_end_need", "storage_probe")
+        later = ("order", "ask_at", "budget_need", "job_end_need", "successor_need", "storage_probe")
         unsaid = {name for name in later if getattr(self, name) is None}
         if not self.job_end_evicts:
             unsaid.add("job_end_evicts")

@@ -44,6 +44,8 @@ class Context(Model):
     history: History
     opened_at: datetime
     asked_rungs: tuple[Rung, ...] = ()
+    under_way: Rung | None = None
+    """Of these, whose last attempt is still going on."""
     failed: str = ""
     hand_over: str = ""
     check_covers: frozenset[Covers] = frozenset()

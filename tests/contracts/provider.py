@@ -255,6 +255,19 @@ class ReplacingContract(ProviderContract):
         assert not self.state(rig).exists
         assert (rig.applied(Verb.REQUEST), rig.applied(Verb.TERMINATE), rig.billed()) == (1, 1, 1)
 
+    def test_a_successor_is_proved_while_the_old_machine_is_still_there(self, rig: ProviderRig, desk: Desk) -> None:
+        """As a repair does it: only then is the old one ended."""
+        assert desk.act(Verb.REQUEST).outcome is Outcome.DONE
+        rig.pass_time()
+        came = desk.prove(Verb.REQUEST)
+        assert came.outcome is Outcome.DONE, came.reason
+        assert came.successor not in (None, rig.node.name)
+        assert self.state(rig).exists
+        assert desk.act(Verb.TERMINATE).outcome is Outcome.DONE
+        rig.pass_time()
+        assert desk.prove(Verb.TERMINATE).outcome is Outcome.DONE
+        assert (rig.applied(Verb.REQUEST), rig.applied(Verb.TERMINATE), rig.billed()) == (1, 1, 1)
+
     def test_another_step_asks_for_no_second_successor(self, rig: ProviderRig, desk: Desk) -> None:
         """An earlier step's answer may be lost; what it asked for is found by its tag."""
         rig.trouble(Verb.REQUEST, Trouble.TIMEOUT_AFTER)

@@ -11,14 +11,15 @@ import pytest
 
 from activities import signatures as sig
 from activities.ports import Verb
+from medevac.approvals.approval import ApprovalState
 from medevac.events.event import Kind
 from medevac.faults.classes import FaultClass
 from medevac.fleet.places import Offer, Source
 from medevac.incident import Outcome, State, StepResult
-from medevac.policy.plan import Plan, Rung
+from medevac.policy.plan import Action, ApprovalNeed, Plan, Rung
 from tests.workflow.conftest import Start, fault
 from tests.workflow.scripted import PATIENCE_S, Script, plan_for, until_cancelled
-from tests.workflow.test_node import reaches, wait_for
+from tests.workflow.test_node import BUDGET, answered, reaches, wait_for
 from workflows.messages import By
 from workflows.node import NodeWorkflow
 
@@ -137,6 +138,94 @@ async def test_nothing_is_taken_back_where_nothing_was_asked_for(start: Start, s
     assert not script.asked(sig.TAKE_BACK)
     assert "successor" not in script.asked(sig.PLAN)[-1].hand_over
     await handle.terminate("done")
+
+
+# -- at the machine's own provider -----------------------------------------------------------------------------
+
+NEED = ApprovalNeed(groups=("approver",), expires_s=60, why=("no successor is there in its time",))
+LATE = StepResult(outcome=Outcome.TIMED_OUT, reason="no proof within 10 s: no successor has joined")
+
+
+def proofs(script: Script, successor: StepResult) -> None:
+    """What is proved of the successor alone; with the old machine's end it is there."""
+    script.on(sig.PROVE, lambda request: successor if request.verbs == (Verb.REQUEST,) else CAME)
+
+
+@pytest.mark.parametrize("request_first", [True, False])
+async def test_an_accepted_request_ends_no_machine_its_successor_does(
+    start: Start, script: Script, request_first: bool
+) -> None:
+    script.planner = lambda request: replacing(request, successor_need=NEED, request_first=request_first)
+    proofs(script, CAME)
+    handle = await start()
+    assert await handle.result() == "replaced"
+    assert verbs(script) == ["request", "terminate"]
+    names = [name for name in script.names() if name in ("act", "prove")]
+    assert names == ["act", "prove", "act", "prove"]
+    assert [request.verbs for request in script.asked(sig.PROVE)] == [(Verb.REQUEST,), (Verb.TERMINATE,)]
+    assert not script.asked(sig.ASK)
+    assert script.asked(sig.VERIFY)[0].node == "n-new"
+
+
+async def test_people_are_asked_where_none_comes_and_their_yes_ends_the_machine(start: Start, script: Script) -> None:
+    script.planner = lambda request: replacing(request, successor_need=NEED)
+    proofs(script, LATE)
+    script.on(sig.ASK, answered(ApprovalState.APPROVED))
+    handle = await start()
+    assert await handle.result() == "replaced"
+    (asked,) = [request.request for request in script.asked(sig.ASK)]
+    assert "no successor" in asked.title
+    assert "no successor has joined" in " ".join(asked.need.why)
+    assert verbs(script) == ["request", "terminate"]
+    first, last = script.asked(sig.PROVE)
+    assert (first.keep_late, last.keep_late) == (True, False)
+    assert last.verbs == (Verb.REQUEST, Verb.TERMINATE), "it is still waited for"
+    assert script.asked(sig.ACT)[-1].pre.approvals == (asked.id,)
+    assert [request.under_way for request in script.asked(sig.PLAN)] == [None, Rung.REPLACE]
+
+
+async def test_a_no_leaves_the_machine_and_takes_back_what_was_asked_for(start: Start, script: Script) -> None:
+    def planner(request: sig.PlanRequest) -> Plan:
+        if any(line.kind == "latch" for line in script.lines):
+            return replacing(request, action=Action.HAND_OVER)
+        return replacing(request, successor_need=NEED)
+
+    script.planner = planner
+    proofs(script, LATE)
+    script.on(sig.ASK, answered(ApprovalState.REJECTED))
+    script.on(sig.TAKE_BACK, lambda _: RELEASED)
+    handle = await start()
+    await reaches(handle, State.HANDED_OVER)
+    await wait_for(script, "take_back")
+    assert verbs(script) == ["request"]
+    await handle.terminate("done")
+
+
+async def test_a_stop_while_the_only_successor_is_awaited_is_heard_at_once(start: Start, script: Script) -> None:
+    script.planner = lambda request: replacing(request, successor_need=NEED)
+    script.on(sig.PROVE, until_cancelled)
+    script.on(sig.TAKE_BACK, lambda _: RELEASED)
+    handle = await start()
+    await wait_for(script, "prove")
+    await handle.execute_update(NodeWorkflow.abort, By(who="alice"))
+    await reaches(handle, State.HANDED_OVER)
+    assert verbs(script) == ["request"]
+    await handle.terminate("done")
+
+
+async def test_a_budget_asked_about_after_the_request_is_of_the_same_attempt(start: Start, script: Script) -> None:
+    def planner(request: sig.PlanRequest) -> Plan:
+        if Rung.REPLACE in request.asked_rungs and request.under_way is None:
+            return plan_for(request, action=Action.HAND_OVER, rung=None, drain=None)
+        return replacing(request, successor_need=NEED, budget_need=NEED)
+
+    script.planner = planner
+    script.on(sig.ASK, answered(ApprovalState.APPROVED))
+    script.on(sig.EVACUATE, lambda r: StepResult(outcome=Outcome.DONE) if r.budget_bypass else BUDGET)
+    proofs(script, CAME)
+    handle = await start()
+    assert await handle.result() == "replaced"
+    assert verbs(script) == ["request", "terminate"]
 
 
 # -- where there is a choice -----------------------------------------------------------------------------------

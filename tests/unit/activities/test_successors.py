@@ -127,6 +127,17 @@ def test_what_never_comes_elsewhere_is_released_there_and_says_that_nothing_is_l
     assert "released skyline/" in ended.reason
 
 
+def test_what_is_late_is_kept_where_people_are_asked_about_it(house: House, machines: MachineActivities) -> None:
+    node = house.marked(house.idle_node(SKYLINE))
+    house.world.inject(node.name, "xid/95", cure=(), behaviour=NEVER)
+    act = ask(house, node, None)
+    run(machines.act, act)
+    ended = run(machines.prove, prove(act, 0.5).model_copy(update={"keep_late": True}))
+    assert (ended.outcome, ended.proof) == (Outcome.TIMED_OUT, {})
+    assert "no successor has joined" in ended.reason
+    assert [provider for provider, _ in billed(house)] == [SKYLINE]
+
+
 def test_a_refusal_is_surely_not_sent(house: House, machines: MachineActivities) -> None:
     node = house.marked(house.idle_node(SKYLINE))
     house.world.script(Effect.REQUEST, Manner.REFUSE)

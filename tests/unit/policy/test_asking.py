@@ -8,8 +8,8 @@ from medevac.fleet.asking import Asking, Candidate
 from medevac.fleet.places import Offer, Source
 from medevac.policy.diff import changes, widens
 from medevac.policy.ladders import LadderStep
-from medevac.policy.plan import Action, Plan, Rung
-from tests.unit.policy.cases import decide, policy, said, with_pool
+from medevac.policy.plan import Action, History, Plan, Rung
+from tests.unit.policy.cases import attempt, decide, node, policy, said, with_pool
 
 OWN = Candidate(source=Source(offer=Offer(provider="skyline"), own=True), why="skyline: 33.00 and a penalty of 0.90")
 NEO = Candidate(source=Source(offer=Offer(provider="neo"), own=False), why="neo: 31.50 and a penalty of 0.40")
@@ -35,6 +35,27 @@ def test_without_a_choice_nothing_is_said_and_the_hash_is_as_ever() -> None:
     again = Plan.model_validate(plan.model_dump(exclude={"ask_at"}))
     assert again.hash == plan.hash != chosen.hash
     assert not chosen.stays_within(plan), "a yes to one place is none to another"
+
+
+def test_where_there_is_no_choice_people_are_asked_before_a_machine_ends_without_a_successor() -> None:
+    plan = replacing(Asking())
+    assert plan.successor_need is not None
+    assert plan.successor_need.groups == policy().who_may.replace.groups
+    reserved = replacing(Asking(), where=node(reserved=True)).successor_need
+    assert reserved is not None
+    assert reserved.threshold == policy().who_may.loss.votes
+    assert replacing(Asking(candidates=(NEO, OWN))).successor_need is None, "another place is asked instead"
+    assert decide("xid/119").successor_need is None
+    older = Plan.model_validate(plan.model_dump(exclude={"successor_need"}))
+    assert plan.stays_within(older)
+
+
+def test_asked_about_in_its_midst_the_attempt_is_the_same_one() -> None:
+    begun = {"asked_rungs": (Rung.REPLACE,), "history": History(attempts=(attempt(Rung.REPLACE, of="inc-1"),))}
+    assert replacing(Asking(), **begun).rung is None
+    still = replacing(Asking(), under_way=Rung.REPLACE, **begun)
+    assert (still.rung, still.attempt) == (Rung.REPLACE, 1)
+    assert still.stays_within(replacing(Asking()))
 
 
 def test_another_place_is_asked_once_more_whatever_the_ladders_attempts() -> None:
