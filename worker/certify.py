@@ -15,6 +15,7 @@ from activities.ports import (
     HasLocate,
     HasRights,
     HasSteps,
+    HasUnaskedRights,
     MachineState,
     NotSent,
     Provider,
@@ -185,7 +186,8 @@ class Certifier:
         lacks = self.provider.missing_rights() if isinstance(self.provider, HasRights) else []
         if lacks:
             raise _Failed("; ".join(lacks))
-        return "nothing is missing"
+        unasked = self.provider.unasked_rights() if isinstance(self.provider, HasUnaskedRights) else []
+        return "; ".join(("nothing is missing", *unasked))
 
     def _locate(self, provider: HasLocate) -> Step:
         machine = self.node.machine.id

@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, Describe
 
 from activities.evidence_store import EvidenceStore
 from activities.failures import redact
-from activities.ports import HasRights, Unreadable
+from activities.ports import HasRights, HasUnaskedRights, Unreadable
 from activities.registry import Registry
 from activities.signatures import Queue
 from medevac.policy.plan import Mode
@@ -183,8 +183,9 @@ def _look(what: str, part: Any) -> str:
     kind = what.partition(" ")[0]
     page = PAGES.get(kind, "docs/kubernetes.md")
     _rights(part, page)
+    unasked = part.unasked_rights() if isinstance(part, HasUnaskedRights) else []
     if kind != "cluster":
-        return "has what it needs"
+        return "; ".join(("has what it needs", *unasked))
     if not list(islice(part.nodes(), 1)):
         raise _Bad("shows no node", "look at its credentials' rights and its node selector")
     return f"can be read{' (simulated)' if part.simulated else ''}"

@@ -233,3 +233,12 @@ class HasRights(Protocol):
     def missing_rights(self) -> list[str]:
         """What it lacks of what the configuration means it to do, in words; empty = nothing."""
         ...
+
+
+@runtime_checkable
+class HasUnaskedRights(Protocol):
+    """One of these, where some rights can't be asked for without doing what they allow."""
+
+    def unasked_rights(self) -> list[str]:
+        """Why, and what a person has to check by hand; empty = all was asked. Never raises for one it can't reach."""
+        ...

@@ -229,6 +229,20 @@ async def asked_about_a_job(r: Recorder) -> list[Handle]:
     return [handle]
 
 
+async def ended_without_a_successor(r: Recorder) -> list[Handle]:
+    """None came in its time; a yes ends the machine, and then it comes."""
+    need = ApprovalNeed(groups=("approvers",), expires_s=60, why=("no successor is there",))
+    r.script.planner = lambda request: plan_for(request, rung=Rung.REPLACE, request_first=True, successor_need=need)
+    late = StepResult(outcome=Outcome.TIMED_OUT, reason="no successor has joined")
+    came = StepResult(outcome=Outcome.DONE, successor="n-new", at=datetime.now(UTC))
+    r.script.on(sig.PROVE, lambda request: late if request.keep_late else came)
+    r.script.on(sig.ASK, r.ask)
+    handle = await r.node()
+    await r.vote(Verdict.APPROVE)
+    await handle.result()
+    return [handle]
+
+
 async def held_worse_and_aborted(r: Recorder) -> list[Handle]:
     r.script.on(sig.EVACUATE, until_cancelled)
     handle = await r.node(code="xid/119")
@@ -301,6 +315,7 @@ CASES: dict[str, Callable[[Recorder], Awaitable[list[Handle]]]] = {
         rejected_handed_over_and_confirmed,
         resumed_past_a_budget,
         asked_about_a_job,
+        ended_without_a_successor,
         held_worse_and_aborted,
         observed_until_quiet,
         campaign,

@@ -90,6 +90,11 @@ class Access:
     def places(self) -> tuple[Place, ...]:
         return tuple(Place(account, region) for account in self._accounts for region in self.options.regions)
 
+    def role(self, place: Place) -> str:
+        """The ARN of the role that is assumed there; empty where our own credentials are used."""
+        account = self._accounts[place.account]
+        return account.role or "" if account else ""
+
     def place(self, node: Node) -> Place:
         """Raises `NotAllowed`, which says what to add to the configuration."""
         region = node.topology.get("region") or self.options.regions[0]

@@ -104,6 +104,10 @@ class AwsProvider:
         """One line for each account and region."""
         return rights.missing(self._access)
 
+    def unasked_rights(self) -> list[str]:
+        """One line for each account and region."""
+        return rights.unasked(self._access)
+
     def evidence(self, node: Node, incident: str) -> Iterable[tuple[str, bytes]]:
         place = self._access.place(node)
         given = {"InstanceIds": [node.machine.id], "IncludeAllInstances": True}

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from activities.ports import NotAllowed, NotSent, Unclear, Unreadable
-from activities.providers.aws import errors
+from activities.providers.aws import errors, simulating
 from activities.providers.aws.access import OWN, Access, Place
-from activities.providers.aws.instances import CLUSTER_TAGS, INCIDENT_TAG, NODE_GROUP_TAG
+from activities.providers.aws.instances import INCIDENT_TAG
 
 NOBODY = "i-00000000000000000"
 """An id that no machine has: EC2 answers a call for it with what isn't allowed, or with that it isn't there."""
@@ -19,8 +19,6 @@ NO_TEMPLATE = "lt-00000000000000000"
 NO_IMAGE = "ami-00000000000000000"
 NO_EVENT = "instance-event-00000000000000000"
 NO_GROUP = "medevac-doctor"
-SOME = {"MaxItems": 20}
-"""Machines of node groups that are looked at for one that says which cluster it is of."""
 
 
 def missing(access: Access) -> list[str]:
@@ -29,6 +27,23 @@ def missing(access: Access) -> list[str]:
         each = pool.map(lambda place: list(_lacks(access, place)), access.places)
         found = [f"in {place}: {', '.join(lacks)}" for place, lacks in zip(access.places, each, strict=True) if lacks]
     return [*access.wrong, *found]
+
+
+def unasked(access: Access) -> list[str]:
+    """One line for each account and region of which something can't be asked, with what to check by hand."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        each = pool.map(lambda place: _unasked(access, place), access.places)
+        return [
+            f"in {place}: not asked: {why}" for place, told in zip(access.places, each, strict=True) for why in told
+        ]
+
+
+def _unasked(access: Access, place: Place) -> tuple[str, ...]:
+    try:
+        who = access.read(place, "sts", "GetCallerIdentity")
+    except Unreadable:
+        return ()  # which is told among what is missing
+    return simulating.told(access, place, str(who["Arn"])).unasked
 
 
 def _lacks(access: Access, place: Place) -> Iterator[str]:
@@ -43,6 +58,7 @@ def _lacks(access: Access, place: Place) -> Iterator[str]:
     for service, api, given in _reads(access, place):
         if not _readable(access, place, service, api, given):
             yield api
+    yield from simulating.told(access, place, str(who["Arn"])).lacks
     for api, given in _writes(access):
         if not _writable(access, place, api, given):
             yield f"{api} from {given['LaunchTemplate']['LaunchTemplateId']}" if "LaunchTemplate" in given else api
@@ -64,27 +80,12 @@ def _reads(access: Access, place: Place) -> Iterator[tuple[str, str, dict[str, A
         yield "ec2", "DescribeReplaceRootVolumeTasks", ids
     if options.lifecycle_hooks:
         yield "autoscaling", "DescribeLifecycleHooks", {"AutoScalingGroupName": NO_GROUP}
-    if its := _node_group(access, place):
+    if its := simulating.node_group(access, place):
         yield "eks", "DescribeNodegroup", its
 
 
-def _node_group(access: Access, place: Place) -> dict[str, Any]:
-    """EKS is asked about only where there are machines of its node groups."""
-    tagged = [{"Name": "tag-key", "Values": [NODE_GROUP_TAG]}]
-    try:
-        answer = access.read(place, "ec2", "DescribeInstances", Filters=tagged, PaginationConfig=SOME)
-    except Unreadable:
-        return {}
-    for reservation in answer.get("Reservations", ()):
-        for instance in reservation["Instances"]:
-            tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
-            if cluster := next((tags[tag] for tag in CLUSTER_TAGS if tag in tags), ""):
-                return {"clusterName": cluster, "nodegroupName": tags[NODE_GROUP_TAG]}
-    return {}
-
-
 def _writes(access: Access) -> list[tuple[str, dict[str, Any]]]:
-    """Those of EC2, which can be asked for without doing them; Auto Scaling and EKS have no such way."""
+    """Those of EC2, which can be asked for without doing them; of the others IAM is asked (`simulating`)."""
     options, one, its = access.options, {"InstanceIds": [NOBODY]}, {"InstanceId": NOBODY}
     tags = {"Resources": [NOBODY], "Tags": [{"Key": INCIDENT_TAG, "Value": "doctor"}]}
     found: list[tuple[str, dict[str, Any]]] = [("TerminateInstances", one)]

@@ -16,6 +16,7 @@ from activities.ports import (
     HasRelease,
     HasRights,
     HasSteps,
+    HasUnaskedRights,
     MachineState,
     NotSent,
     Provider,
@@ -91,6 +92,9 @@ class Beside:
 
     def missing_rights(self) -> list[str]:
         return self._inner.missing_rights() if isinstance(self._inner, HasRights) else []
+
+    def unasked_rights(self) -> list[str]:
+        return self._inner.unasked_rights() if isinstance(self._inner, HasUnaskedRights) else []
 
 
 def _made(name: str, given: Cloud) -> Provider:

@@ -129,6 +129,9 @@ class ManagedProvider:
                     lacks.append(rights.words(right))
         return lacks
 
+    def unasked_rights(self) -> list[str]:
+        return self._beside.unasked_rights()
+
     # -- acting ------------------------------------------------------------------------------------------------
 
     def do(self, verb: Verb, node: Node, tag: str) -> JsonValue:

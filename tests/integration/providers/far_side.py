@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import boto3
+from moto.iam.access_control import IAMPolicy, PermissionResult
 
 from tests.contracts.rigs import RETRY_AFTER_S, Trouble
 from tests.integration.served import Answer, Handler, Served
@@ -141,6 +142,8 @@ class FarSide(Served):
                     given = self._replace_root(call)
                 case "DescribeReplaceRootVolumeTasks":
                     return self._describe_tasks(call)
+                case "SimulatePrincipalPolicy":
+                    return self._simulate(call)
                 case "CompleteLifecycleAction" | "RecordLifecycleActionHeartbeat":
                     given = ok(call, f"<{call.api}Result/>")
                 case _:
@@ -190,6 +193,46 @@ class FarSide(Served):
         )
         return ok(call, f"<replaceRootVolumeTaskSet>{items}</replaceRootVolumeTaskSet>")
 
+    def _simulate(self, call: Call) -> Answer:
+        """By the role's or user's own policies in moto, as moto itself would judge them."""
+        iam, kind = self.direct("iam"), call.given["PolicySourceArn"].split(":")[5].partition("/")[0]
+        name = call.given["PolicySourceArn"].rpartition("/")[2]
+        arns = {f"{kind.title()}Name": name}
+        try:
+            held = getattr(iam, f"get_{kind}")(**arns)[kind.title()]["Arn"]
+        except iam.exceptions.NoSuchEntityException:
+            held = ""
+        if held != call.given["PolicySourceArn"]:
+            return error(call, 404, "NoSuchEntity")
+        documents = [
+            getattr(iam, f"get_{kind}_policy")(PolicyName=one, **arns)["PolicyDocument"]
+            for one in getattr(iam, f"list_{kind}_policies")(**arns)["PolicyNames"]
+        ]
+        policies = [IAMPolicy(json.dumps(document)) for document in documents]
+        actions = [value for key, value in sorted(call.given.items()) if key.startswith("ActionNames.")]
+        resource = call.given.get("ResourceArns.member.1", "*")
+        rows = "".join(self._judged(policies, documents, action, resource) for action in actions)
+        inner = f"<IsTruncated>false</IsTruncated><EvaluationResults>{rows}</EvaluationResults>"
+        return ok(call, f"<{call.api}Result>{inner}</{call.api}Result>")
+
+    @staticmethod
+    def _judged(policies: list[IAMPolicy], documents: list[Any], action: str, resource: str) -> str:
+        allowed = any(one.is_action_permitted(action, resource) is PermissionResult.PERMITTED for one in policies)
+        # moto takes conditions for met; IAM names what it would have to know.
+        keys = sorted({
+            key
+            for document in documents
+            for statement in document["Statement"]
+            for operator in statement.get("Condition", {}).values()
+            for key in operator
+        })  # fmt: skip
+        missing = "".join(f"<member>{key}</member>" for key in keys)
+        decision = "allowed" if allowed and not keys else "implicitDeny"
+        return (
+            f"<member><EvalActionName>{action}</EvalActionName><EvalResourceName>{resource}</EvalResourceName>"
+            f"<EvalDecision>{decision}</EvalDecision><MissingContextValues>{missing}</MissingContextValues></member>"
+        )
+
     def _with_impaired(self, body: bytes) -> bytes:
         def one(item: re.Match[str]) -> str:
             ill = any(f"<instanceId>{id}</instanceId>" in item[0] for id in self.impaired)
@@ -231,7 +274,7 @@ def lie(call: Call) -> Answer:
     return ok(call, LIES[call.api])
 
 
-NOT_EC2 = ("AssumeRole", "GetCallerIdentity", "DescribeLifecycleHooks")
+NOT_EC2 = ("AssumeRole", "GetCallerIdentity", "DescribeLifecycleHooks", "SimulatePrincipalPolicy")
 
 
 def error(call: Call, status: int, code: str, headers: dict[str, str] | None = None, said: str = "") -> Answer:

@@ -387,6 +387,93 @@ def test_machines_of_a_node_group_have_eks_asked_too(far: FarSide) -> None:
     assert rig.aws.missing_rights() == [f"in account of our own credentials, {REGION}: DescribeNodegroup"]
 
 
+# -- what has no dry run ---------------------------------------------------------------------------------------
+
+GROUP_RIGHTS = ["autoscaling:AttachInstances", "autoscaling:TerminateInstanceInAutoScalingGroup"]
+
+
+def of_a_role(far: FarSide, *statements: dict[str, Any], path: str = "/", **options: Any) -> Any:
+    """A provider whose own role has these statements alone."""
+    iam = far.direct("iam")
+    role = iam.create_role(RoleName="medevac", Path=path, AssumeRolePolicyDocument="{}")["Role"]["Arn"]
+    document = {"Version": "2012-10-17", "Statement": list(statements)}
+    if statements:
+        iam.put_role_policy(RoleName="medevac", PolicyName="own", PolicyDocument=json.dumps(document))
+    accounts = [{"id": "123456789012", "role": role}]
+    return make("aws", {"regions": [REGION], "endpoint": far.url, "share": 1.0, "accounts": accounts} | options)
+
+
+def allowing(*actions: str, on: str = "*", **more: Any) -> dict[str, Any]:
+    return {"Effect": "Allow", "Action": list(actions), "Resource": on, **more}
+
+
+def test_writes_without_a_dry_run_are_asked_of_iam(far: FarSide) -> None:
+    GroupRig(far)
+    aws = of_a_role(far, allowing("autoscaling:AttachInstances"))
+    assert aws.missing_rights() == [f"in account 123456789012, {REGION}: {GROUP_RIGHTS[1]}"]
+    assert aws.unasked_rights() == []
+    assert {call.given["PolicySourceArn"] for call in far.calls if call.api == "SimulatePrincipalPolicy"} == {
+        "arn:aws:iam::123456789012:role/medevac"
+    }
+    assert not [call for call in far.effects if call.api not in ("AssumeRole", "CreateAutoScalingGroup")]
+
+
+def test_a_right_to_one_s_own_groups_is_enough(far: FarSide) -> None:
+    rig = GroupRig(far)
+    aws = of_a_role(far, allowing(*GROUP_RIGHTS, on=rig.group()["AutoScalingGroupARN"]))
+    assert aws.missing_rights() == []
+    assert aws.unasked_rights() == []
+
+
+def test_node_groups_and_hooks_are_asked_about_where_they_are_used(far: FarSide) -> None:
+    NodeGroupRig(far)
+    aws = of_a_role(far, allowing(*GROUP_RIGHTS), lifecycle_hooks=["medevac-drain"])
+    [said] = aws.missing_rights()
+    hooks = ["autoscaling:CompleteLifecycleAction", "autoscaling:RecordLifecycleActionHeartbeat"]
+    assert said.partition(f"{REGION}: ")[2].split(", ") == [*hooks, "eks:UpdateNodegroupConfig"]
+
+
+def test_a_role_with_a_path_is_known_by_the_options(far: FarSide) -> None:
+    GroupRig(far)
+    aws = of_a_role(far, allowing(*GROUP_RIGHTS), path="/ops/")
+    assert (aws.missing_rights(), aws.unasked_rights()) == ([], [])
+
+
+def test_what_iam_may_not_be_asked_is_left_to_a_person_and_is_no_lack(far: FarSide) -> None:
+    GroupRig(far)
+    aws = of_a_role(far)
+    far.script("SimulatePrincipalPolicy", Trouble.REFUSE, times=2, code="AccessDenied")
+    assert aws.missing_rights() == []
+    assert aws.unasked_rights() == [
+        f"in account 123456789012, {REGION}: not asked: no dry run and iam:SimulatePrincipalPolicy is not allowed;"
+        f" check by hand: {', '.join(GROUP_RIGHTS)}"
+    ]
+
+
+def test_a_right_bound_to_tags_is_left_to_a_person(far: FarSide) -> None:
+    GroupRig(far)
+    bound = {"StringEquals": {"aws:ResourceTag/team": "llm"}}
+    aws = of_a_role(far, allowing(*GROUP_RIGHTS, Condition=bound))
+    assert aws.missing_rights() == []
+    [said] = aws.unasked_rights()
+    assert "autoscaling:AttachInstances (by aws:ResourceTag/team)" in said
+
+
+def test_an_identity_whose_policies_iam_does_not_know_is_named(far: FarSide) -> None:
+    rig = GroupRig(far)
+    assert rig.aws.missing_rights() == []
+    [said] = rig.aws.unasked_rights()
+    assert "user/moto is no user or role" in said
+    assert GROUP_RIGHTS[0] in said
+
+
+def test_without_groups_nothing_is_asked_of_iam(far: FarSide) -> None:
+    AwsRig(far)
+    aws = of_a_role(far)
+    assert (aws.missing_rights(), aws.unasked_rights()) == ([], [])
+    assert far.count("SimulatePrincipalPolicy") == 0
+
+
 def test_a_launch_is_asked_for_with_each_template_that_is_named(far: FarSide) -> None:
     id = AwsRig(far).template
     given = {"regions": [REGION], "endpoint": far.url, "share": 1.0, "launch_templates": {"train": {"id": id}}}
@@ -418,6 +505,8 @@ async def test_the_doctor_has_one_line_for_it(far: FarSide, desk: Opens, monkeyp
         return found.text
 
     assert await said() == "has what it needs"
+    GroupRig(far)
+    assert "not asked: no dry run and " in await said()
     far.script("RebootInstances", Trouble.REFUSE, code="UnauthorizedOperation")
     assert await said() == "lacks: in account of our own credentials, us-east-1: RebootInstances"
     far.script("GetCallerIdentity", Trouble.REFUSE, code="InvalidClientTokenId")
