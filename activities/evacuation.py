@@ -29,7 +29,7 @@ from medevac.fleet.node import Workload
 from medevac.incident import Outcome, StepResult
 from medevac.policy.checkpoints import seen
 from medevac.policy.plan import Drain
-from medevac.policy.policy import Checkpoint
+from medevac.policy.settings import Checkpoint
 from medevac.policy.stakes import of_work, with_owner
 
 MOMENT_S = 0.05

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from medevac.faults.catalogue import lookup
 from medevac.faults.classes import FaultClass
@@ -14,9 +13,7 @@ from medevac.policy.ladders import GENTLE, LADDERS
 from medevac.policy.plan import Rung
 from medevac.policy.pools import STORAGE
 from medevac.policy.rules import Do, Rule
-
-if TYPE_CHECKING:
-    from medevac.policy.policy import Policy
+from medevac.policy.settings import Settings
 
 MAX_NODES = 3
 MAX_PERCENT = 5.0
@@ -48,7 +45,7 @@ class OutOfBounds(ValueError):
         self.violations = violations
 
 
-def violations(policy: Policy, *, stored: bool = False) -> tuple[Violation, ...]:
+def violations(policy: Settings, *, stored: bool = False) -> tuple[Violation, ...]:
     """`stored`: the policy was taken once; a newer catalogue that agrees with it by itself makes it no worse."""
     parts = (_auto, _limits, _people, _pools, _rules, _ladders, _thresholds, _checkpoints)
     found = [violation for part in parts for violation in part(policy)]
@@ -57,7 +54,7 @@ def violations(policy: Policy, *, stored: bool = False) -> tuple[Violation, ...]
     return tuple(found)
 
 
-def _auto(policy: Policy) -> Iterator[Violation]:
+def _auto(policy: Settings) -> Iterator[Violation]:
     for i, rung in enumerate(policy.auto):
         if rung not in GENTLE and not policy.simulated_only:
             yield Violation(
@@ -67,7 +64,7 @@ def _auto(policy: Policy) -> Iterator[Violation]:
             )
 
 
-def _limits(policy: Policy) -> Iterator[Violation]:
+def _limits(policy: Settings) -> Iterator[Violation]:
     limits = policy.limits
     here: Path = ("limits",)
     if limits.fleet_nodes > MAX_NODES:
@@ -96,7 +93,7 @@ def _limits(policy: Policy) -> Iterator[Violation]:
             yield Violation((*path, "percent"), f"{share.percent:g} % at once", f"at most {MAX_PERCENT:g}")
 
 
-def _people(policy: Policy) -> Iterator[Violation]:
+def _people(policy: Settings) -> Iterator[Violation]:
     who = policy.who_may
     for name, least in (("loss", 2), ("fleet", 2)):
         if getattr(who, name).votes < least:
@@ -120,7 +117,7 @@ def _people(policy: Policy) -> Iterator[Violation]:
         yield Violation(("approval_reminder",), "the question is over by then", "give less than `approval_expires`")
 
 
-def _pools(policy: Policy) -> Iterator[Violation]:
+def _pools(policy: Settings) -> Iterator[Violation]:
     for name, pool in policy.pools.items():
         if pool.ladder is not None and pool.ladder not in policy.ladders:
             yield _missing(("pools", name, "ladder"), "ladder", pool.ladder, policy.ladders)
@@ -148,7 +145,7 @@ def _pools(policy: Policy) -> Iterator[Violation]:
             )
 
 
-def _rules(policy: Policy) -> Iterator[Violation]:
+def _rules(policy: Settings) -> Iterator[Violation]:
     names = Counter(rule.name for rule in policy.rules)
     for i, rule in enumerate(policy.rules):
         here: Path = ("rules", i)
@@ -213,7 +210,7 @@ def _milder(here: Path, name: str, fault_class: FaultClass) -> Violation:
     )
 
 
-def _repairing(here: Path, rule: Rule, policy: Policy) -> Iterator[Violation]:
+def _repairing(here: Path, rule: Rule, policy: Settings) -> Iterator[Violation]:
     if rule.do is not Do.REPAIR:
         return
     match = rule.match
@@ -241,7 +238,7 @@ def _repairing(here: Path, rule: Rule, policy: Policy) -> Iterator[Violation]:
             )
 
 
-def _ladders(policy: Policy) -> Iterator[Violation]:
+def _ladders(policy: Settings) -> Iterator[Violation]:
     for name in LADDERS:
         if name not in policy.ladders:
             yield Violation(
@@ -261,7 +258,7 @@ def _ladders(policy: Policy) -> Iterator[Violation]:
                 yield Violation((*here, "rung"), "`escalate` ends a ladder", "move it to the end")
 
 
-def _thresholds(policy: Policy) -> Iterator[Violation]:
+def _thresholds(policy: Settings) -> Iterator[Violation]:
     for i, threshold in enumerate(policy.thresholds):
         if threshold.dwell_s <= 0:
             yield Violation(("thresholds", i, "dwell_s"), "a single moment is no finding", "give it a dwell, e.g. 60")
@@ -269,7 +266,7 @@ def _thresholds(policy: Policy) -> Iterator[Violation]:
             yield Violation(("thresholds", i, "min_samples"), "a single sample is no finding", "at least 2")
 
 
-def _checkpoints(policy: Policy) -> Iterator[Violation]:
+def _checkpoints(policy: Settings) -> Iterator[Violation]:
     for i, entry in enumerate(policy.checkpoints):
         if sum(way is not None for way in (entry.annotation, entry.command, entry.interval)) != 1:
             yield Violation(

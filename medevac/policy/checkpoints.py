@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from medevac.fleet.node import Workload
-from medevac.policy.policy import Checkpoint
+from medevac.policy.settings import Checkpoint
 
 Probe = Callable[[str, Workload], datetime | None]
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from medevac.fleet.node import Workload
 from medevac.policy.checkpoints import speaks_of
 from medevac.policy.durations import words
-from medevac.policy.policy import Checkpoint
+from medevac.policy.settings import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)

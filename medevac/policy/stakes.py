@@ -9,7 +9,7 @@ from datetime import datetime
 from medevac.fleet.node import Node, Workload
 from medevac.policy.cost import loss
 from medevac.policy.plan import Rung
-from medevac.policy.policy import Checkpoint
+from medevac.policy.settings import Checkpoint
 
 KEEPS_WORK = frozenset({Rung.RESTART_AGENT, Rung.RMA, Rung.ESCALATE})
 """Rungs that evict nobody."""

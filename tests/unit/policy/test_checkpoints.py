@@ -8,7 +8,7 @@ import pytest
 
 from medevac.fleet.node import Workload
 from medevac.policy.checkpoints import seen
-from medevac.policy.policy import Checkpoint
+from medevac.policy.settings import Checkpoint
 
 AT = datetime(2026, 5, 4, 10, tzinfo=UTC)
 WORK = Workload(name="nlp/PyTorchJob/sft", kind="PyTorchJob", times={"example.com/last": AT})
