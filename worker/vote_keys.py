@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 from medevac.approvals.signing import BadKey, Signatures, Signer, new_key
-from worker.config import Config, ConfigError, PublicKey
+from worker.config import Config, ConfigError
 from worker.settings import Settings, SettingsError
+from worker.speakers import PublicKey
 
 
 def public_keys(config: Config) -> tuple[str, ...]:

@@ -11,10 +11,11 @@ import httpx
 
 from activities.ports import Cluster, Watchable
 from activities.storage.leaders import Leaders
-from worker.config import Config, Poller, Queue, Target, Watcher
+from worker.config import Config
 from worker.findings import Bad, Finding, finding
 from worker.intake.poller import AT_ONCE, client_of, read_bounded
 from worker.intake.sqs import make_client
+from worker.speakers import Poller, Queue, Target, Watcher
 
 WITHIN_S = 10.0
 MOST_TARGETS = 40

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from activities.storage import alive, said, seen
+from activities.storage import alive, past, said, seen
 from activities.storage.database import Database
-from activities.storage.fences import read_active
-from activities.storage.intents import attempts, machine_key
 from activities.storage.seen import SeenEvent
-from activities.storage.statements import chunks, insert, put_if_absent, took
-from activities.storage.tables import approvals, incidents, latches, lines, notes, successors
+from activities.storage.statements import insert, put_if_absent, took
+from activities.storage.tables import approvals, incidents, lines, notes, successors
 from medevac.approvals.approval import ApprovalState, ApprovalView
 from medevac.events.event import HealthEvent
-from medevac.faults.classes import FaultClass
-from medevac.fleet.fence import Edge, scopes_of, strongest
 from medevac.incident import IncidentView, Line, State, StepKey
 from medevac.model import Model, digest
 from medevac.policy.plan import History, Latch, PastIncident
-
-ATTEMPTS_WINDOW = timedelta(days=7)
-INCIDENTS_WINDOW = timedelta(days=30)
-SUCCESSOR_WINDOW = timedelta(hours=24)
 
 
 class LedgerLine(Line):
@@ -157,72 +149,18 @@ class Ledger:
 
         Spares aren't known here; the caller fills them in from the cluster.
         """
-        machine = machine_key(machine_id, cluster, node)
-        nameless = sa.and_(incidents.c.machine_id.is_(None), incidents.c.cluster == cluster, incidents.c.node == node)
         with self._db.reading() as connection:
-            own = connection.execute(sa.select(incidents.c.open).where(incidents.c.id == incident)).one_or_none()
-            past = connection.execute(
-                sa.select(incidents)
-                .where(
-                    sa.or_(incidents.c.machine_id == machine, nameless),
-                    incidents.c.id != incident,
-                    incidents.c.opened_at >= now - INCIDENTS_WINDOW,
-                )
-                .order_by(incidents.c.opened_at)
-            ).all()
-            held = connection.execute(
-                sa.select(latches).where(latches.c.machine_id == machine, latches.c.until > now).order_by(latches.c.id)
-            ).all()
-            before = connection.execute(
-                sa.select(incidents)
-                .join(successors, successors.c.incident == incidents.c.id)
-                .where(
-                    successors.c.new_machine.in_([machine, f"{cluster}/{node}"]),
-                    successors.c.at >= now - SUCCESSOR_WINDOW,
-                    successors.c.incident != incident,
-                )
-                .order_by(successors.c.at.desc())
-                .limit(1)
-            ).one_or_none()
-            fence = strongest(read_active(connection), scopes_of(cluster, node, pool), Edge.DESTRUCTIVE)
-            return History(
-                attempts=attempts(connection, machine, now - ATTEMPTS_WINDOW),
-                incidents=tuple(_past(row) for row in past),
-                latches=tuple(Latch(why=r.why, faults=tuple(r.faults), by=r.by, until=r.until) for r in held),
-                succeeds=None if before is None else _past(before),
-                this_incident_ended=own is not None and not own.open,
-                frozen=None if fence is None else f"{fence.scope} by {fence.by}: {fence.reason}",
-            )
+            return past.history(connection, incident, cluster, node, machine_id, now, pool)
 
     def past_of(self, machines: Iterable[str], but: Iterable[str], now: datetime) -> dict[str, list[PastIncident]]:
         """By machine id, oldest first: its incidents of the last 30 days, without those that are named in `but`."""
-        found: dict[str, list[PastIncident]] = {}
-        left_out = set(but)
         with self._db.reading() as connection:
-            for some in chunks(set(machines)):
-                rows = connection.execute(
-                    sa.select(incidents)
-                    .where(incidents.c.machine_id.in_(some), incidents.c.opened_at >= now - INCIDENTS_WINDOW)
-                    .order_by(incidents.c.opened_at)
-                )
-                for row in rows:
-                    if row.id not in left_out:
-                        found.setdefault(row.machine_id, []).append(_past(row))
-        return found
+            return past.of_machines(connection, machines, set(but), now)
 
     def add_latch(self, incident: str, machine_id: str | None, latch: Latch) -> None:
         """A veto, reject or expiry. The same one twice is one."""
         with self._db.transaction() as connection:
-            if machine_id is None:
-                row = connection.execute(sa.select(incidents).where(incidents.c.id == incident)).one_or_none()
-                machine_id = incident if row is None else machine_key(row.machine_id, row.cluster, row.node)
-            values = {
-                **latch.model_dump(),
-                "faults": list(latch.faults),
-                "machine_id": machine_id,
-                "incident": incident,
-            }
-            put_if_absent(connection, latches, {**values, "digest": digest(values)})
+            past.latch(connection, incident, machine_id, latch)
 
     def record_successor(self, old_machine: str, new_machine: str, incident: str, at: datetime) -> None:
         """`new_machine` took the place of `old_machine`; a machine id, or `cluster/node` where only that is known."""
@@ -389,13 +327,3 @@ def incident_view(row: sa.Row[tuple[object, ...]]) -> IncidentView:
     view = IncidentView.model_validate(row.view)
     went_on = {} if row.state == view.state else {"state": State(row.state), "waiting_for": ""}
     return view.model_copy(update={"step": row.step, "due_at": row.due_at, **went_on})
-
-
-def _past(row: sa.Row[tuple[object, ...]]) -> PastIncident:
-    return PastIncident(
-        incident=row.id,
-        fault=row.fault or "unknown",
-        fault_class=FaultClass(row.fault_class or FaultClass.UNKNOWN),
-        opened_at=row.opened_at,
-        end=row.end,
-    )

@@ -26,10 +26,10 @@ from medevac.fleet.node import Node
 from tests.deploy.servers import wait_until
 from tests.deploy.test_senders import SENDERS, yaml_of
 from tests.unit.worker.conftest import StubEngine, engine, node, registry, services, sha, stores, world  # noqa: F401
-from worker.config import Sender, Token
 from worker.gateway.app import create_app
 from worker.gateway.senders import Senders
 from worker.gateway.services import Services
+from worker.speakers import Sender, Token
 
 AGENT = SENDERS / "daemonset" / "agent.py"
 HEALTH = SENDERS / "daemonset" / "dcgm-health.sh"

@@ -31,7 +31,7 @@ from medevac.policy.routing import Route, classified, route
 from tests.deploy.compose import ROOT
 from tests.deploy.servers import wait_until
 from worker.children import free_port
-from worker.config import Poller, Queue, Sender, Watcher
+from worker.speakers import Poller, Queue, Sender, Watcher
 
 SENDERS = ROOT / "deploy" / "senders"
 PROMETHEUS = SENDERS / "prometheus"

@@ -19,13 +19,14 @@ from activities.tickets import mail_text
 from medevac.cases import course
 from medevac.cases.case import Case
 from medevac.model import Model
-from worker.config import Sender, TicketSystem
+from worker.config import TicketSystem
 from worker.gateway import bodies
 from worker.gateway.authentication import AuthError
 from worker.gateway.errors import Problem
 from worker.gateway.incidents import Answer
 from worker.gateway.senders import Senders
 from worker.gateway.services import Served, Services
+from worker.speakers import Sender
 
 router = APIRouter(prefix="/v1/case-replies", tags=["cases"])
 

@@ -11,7 +11,6 @@ from fastapi.responses import JSONResponse, Response
 from medevac.events.parsing import Payload
 from medevac.model import Model
 from worker import metrics
-from worker.config import Sender
 from worker.gateway import bodies
 from worker.gateway.authentication import AuthError
 from worker.gateway.errors import Problem, refusal
@@ -19,6 +18,7 @@ from worker.gateway.handshakes import NotConfirmed
 from worker.gateway.services import Served, Services, speaks
 from worker.intake.delivery import Refused, Taken, Why, safe_headers
 from worker.intake.part import PartResult
+from worker.speakers import Sender
 
 router = APIRouter(prefix="/v1/events", tags=["events"])
 

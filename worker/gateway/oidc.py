@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 
-from worker.config import Oidc, Sender
 from worker.gateway.authentication import AuthError
+from worker.speakers import Oidc, Sender
 
 KEEP_S = 3_600.0
 """How long keys are used without asking for newer ones."""

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from activities.secret import Secret
-from worker.config import Token
+from worker.speakers import Token
 
 LEAST_SECRET = 16
 """Characters. Shorter ones can be guessed, and are refused at start."""

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from worker.config import Sender
 from worker.gateway import secrets
 from worker.gateway.authentication import AuthError
 from worker.gateway.oidc import OidcSenders
 from worker.gateway.sns import SnsVerifier
+from worker.speakers import Sender
 
 __all__ = ["AuthError", "Senders"]
 

@@ -16,7 +16,7 @@ from activities.registry import Registry
 from medevac.approvals.signing import Signer
 from medevac.events.parsing import MAX_PAYLOAD_BYTES
 from worker.cards import Cards
-from worker.config import Console, Scorecard, Sender
+from worker.config import Console, Scorecard
 from worker.engine import Engine
 from worker.gateway.handshakes import Handshakes
 from worker.gateway.people import People, Principal, Right
@@ -25,6 +25,7 @@ from worker.intake.asking_back import asks_back
 from worker.intake.delivery import Deliveries, Speaker
 from worker.intake.inventory import Inventory
 from worker.intake.pipeline import Intake
+from worker.speakers import Sender
 from worker.stores import Stores
 from worker.threads import Threads
 

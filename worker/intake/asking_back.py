@@ -18,9 +18,9 @@ import httpx
 from activities.ports import NotAllowed
 from medevac.events.alertmanager import VERSION
 from medevac.events.parsing import Payload
-from worker.config import Alertmanager, Sender
 from worker.intake.delivery import More
 from worker.intake.poller import JSON, read_bounded
+from worker.speakers import Alertmanager, Sender
 
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 KEPT = ("labels", "annotations", "startsAt", "fingerprint", "generatorURL")

@@ -15,13 +15,13 @@ from activities.registry import ConfigurationError
 from medevac.events.parsing import MAX_PAYLOAD_BYTES, Payload
 from medevac.events.transport import NODE_HEADER
 from worker import metrics
-from worker.config import Poller, Target
 from worker.installation import open_installation
 from worker.intake.assembly import Loop, Parts, build, run_until_stopped
 from worker.intake.delivery import Deliveries, Refused, Speaker
 from worker.intake.leading import Lead, pause
 from worker.intake.living import Living
 from worker.settings import Settings
+from worker.speakers import Poller, Target
 from worker.stores import Stores
 
 log = logging.getLogger(__name__)

@@ -20,12 +20,12 @@ from activities.failures import redact
 from activities.registry import ConfigurationError
 from medevac.events.parsing import Payload
 from worker import metrics
-from worker.config import Queue
 from worker.installation import open_installation
 from worker.intake.assembly import build, run_until_stopped
 from worker.intake.delivery import Deliveries, Refused, Speaker, Why
 from worker.intake.leading import pause
 from worker.settings import Settings
+from worker.speakers import Queue
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,6 @@ from medevac.events.parsing import Payload
 from medevac.events.transport import CLUSTER_HEADER
 from medevac.faults.expected import STALE_AFTER
 from worker import metrics
-from worker.config import Watcher as WatcherConfig
 from worker.installation import open_installation
 from worker.intake.assembly import Parts, build, run_until_stopped
 from worker.intake.conditions import Conditions, Judged, Level
@@ -35,6 +34,7 @@ from worker.intake.living import Living
 from worker.intake.mailbox import Batch, EventNews, Mailbox, NodeNews
 from worker.intake.node_events import News, NodeEvents
 from worker.settings import Settings
+from worker.speakers import Watcher as WatcherConfig
 from worker.stores import Stores
 from worker.threads import Threads
 

@@ -18,12 +18,12 @@ from medevac.fleet.node import Node
 from simulation.world import World
 from tests.unit.worker.conftest import StubEngine, engine, node, registry, stores, world
 from worker import ways_in
-from worker.config import Queue
 from worker.intake.delivery import Deliveries
 from worker.intake.fold import Fold
 from worker.intake.inventory import Inventory
 from worker.intake.pipeline import Intake
 from worker.intake.sqs import SqsConsumer, make_client
+from worker.speakers import Queue
 from worker.stores import Stores
 from worker.threads import Threads
 

@@ -23,7 +23,6 @@ from tests.integration.kubernetes.conftest import DEPLOY, PLACES, Connect, Plane
 from tests.integration.kubernetes.proxy import Proxy
 from tests.integration.kubernetes.site import PATIENCE_S, Site
 from tests.unit.worker.conftest import StubEngine
-from worker.config import Watcher as WatcherConfig
 from worker.intake.delivery import Deliveries
 from worker.intake.drainer import Drainer
 from worker.intake.fold import Fold
@@ -32,6 +31,7 @@ from worker.intake.inventory import Inventory
 from worker.intake.leading import Lead
 from worker.intake.pipeline import Intake
 from worker.intake.watching import Watcher
+from worker.speakers import Watcher as WatcherConfig
 from worker.stores import Stores, open_stores
 from worker.threads import Threads
 

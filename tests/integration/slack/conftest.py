@@ -20,13 +20,14 @@ from tests.integration.slack.far_slack import APP_TOKEN, SECRET, TEAM, TOKEN, Fa
 from tests.unit.worker.conftest import CLUSTERS, engine, node, sha, stores, world  # noqa: F401  fixtures
 from tests.unit.worker.conftest import services as services_over_a_registry  # noqa: F401
 from worker.chat_desk import Mirror
-from worker.config import Cluster, Config, Part, Person, Provider, SlackUser, TicketSystem, Token
+from worker.config import Cluster, Config, Part, Person, Provider, SlackUser, TicketSystem
 from worker.facts import FactsTaker
 from worker.gateway.app import create_app
 from worker.gateway.people import People
 from worker.gateway.services import Services
 from worker.mirroring import places
 from worker.parts import build_registry
+from worker.speakers import Token
 from worker.stores import Stores
 from worker.threads import Threads
 

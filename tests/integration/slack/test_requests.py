@@ -371,7 +371,8 @@ async def test_one_person_in_slack_and_with_a_token_is_one(
 
 
 def test_a_slack_user_is_one_person_only(chat: SlackChat) -> None:
-    from worker.config import Cluster, Config, Person, Provider, SlackUser, Token
+    from worker.config import Cluster, Config, Person, Provider, SlackUser
+    from worker.speakers import Token
 
     same = SlackUser(team="T0MEDEVAC", user="U0ADA")
     people = [Person(id=who, groups=("viewer",), token=Token(sha256="0" * 64), slack=same) for who in ("ada", "bob")]

@@ -24,8 +24,6 @@ from tests.unit.intake.test_conditions import condition
 from tests.unit.intake.test_conditions import node as node_object
 from tests.unit.intake.test_node_events import NOW, event
 from tests.unit.worker.conftest import StubEngine, engine, node, registry, stores, world
-from worker.config import Poller, Target
-from worker.config import Watcher as WatcherConfig
 from worker.intake import watching
 from worker.intake.delivery import Deliveries
 from worker.intake.fold import Fold
@@ -35,6 +33,8 @@ from worker.intake.pipeline import Intake
 from worker.intake.poller import GpudPoller
 from worker.intake.watching import Watcher
 from worker.settings import Settings
+from worker.speakers import Poller, Target
+from worker.speakers import Watcher as WatcherConfig
 from worker.stores import Stores
 from worker.threads import Threads
 

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from activities.registry import Registry
+from activities.secret import Secret
 from medevac.approvals.approval import ApprovalRequest, Vote
 from medevac.campaigns.progress import CampaignState
 from medevac.events.event import HealthEvent
@@ -27,7 +28,7 @@ from simulation.layout import TEST, Layout
 from simulation.world import World
 from tests.votes import SIGNER
 from worker.cards import Cards
-from worker.config import Basic, Person, Secret, Sender, Token
+from worker.config import Person
 from worker.engine import Declined, NotRunning, Unavailable
 from worker.gateway.app import create_app
 from worker.gateway.handshakes import Handshakes
@@ -40,6 +41,7 @@ from worker.intake.fold import Fold
 from worker.intake.inventory import Inventory
 from worker.intake.pipeline import Intake
 from worker.parts import build_registry
+from worker.speakers import Basic, Sender, Token
 from worker.stores import Stores, open_stores
 from worker.threads import Threads
 

@@ -14,15 +14,17 @@ from typing import Any
 import httpx
 import pytest
 
+from activities.secret import Secret
 from medevac.cases import course
 from medevac.cases.case import Case, CaseState, Known, Subject, Ticket
 from medevac.cases.letter import Letter
 from medevac.cases.replies import Proposal
 from tests.unit.worker.conftest import SIGNING, StubEngine, bearer, sha, signed
-from worker.config import Basic, Replies, Secret, TicketSystem, Token
+from worker.config import Replies, TicketSystem
 from worker.gateway.app import create_app
 from worker.gateway.case_replies import repliers
 from worker.gateway.services import Services
+from worker.speakers import Basic, Token
 from worker.stores import Stores
 
 NOW = datetime.now(UTC)

@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from worker.config import Queue
 from worker.gateway.services import Services
 from worker.intake import sqs
 from worker.intake.sqs import UNREADABLE_S, SqsConsumer
 from worker.probe import probe_server
+from worker.speakers import Queue
 
 QUEUE = Queue(name="aws", url="https://sqs.example/1/q", clusters=("sim-a",))
 

@@ -11,12 +11,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.unit.worker.conftest import bearer, sha
 from tests.unit.worker.test_signing_in import ARN, SNS_HEADERS, Fetched, clock, key, loader, message
-from worker.config import Sender, Sns, Token
 from worker.gateway.app import create_app
 from worker.gateway.handshakes import Handshakes
 from worker.gateway.senders import Senders
 from worker.gateway.services import Services
 from worker.gateway.sns import SnsVerifier
+from worker.speakers import Sender, Sns, Token
 
 __all__ = ["key", "loader"]
 

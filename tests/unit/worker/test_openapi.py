@@ -22,10 +22,10 @@ from medevac.events.registry import sources
 from tests.unit.events.test_any_bytes import SEEDS
 from tests.unit.worker.conftest import SENDER, bearer, sha
 from worker.children import free_port
-from worker.config import Sender, Token
 from worker.gateway.app import create_app
 from worker.gateway.senders import Senders
 from worker.gateway.services import Services
+from worker.speakers import Sender, Token
 
 FEW = settings(
     max_examples=15,

@@ -24,13 +24,13 @@ from medevac.fleet.node import Node
 from simulation import senders
 from simulation.world import World
 from tests.unit.worker.conftest import SENDER, StubEngine
-from worker.config import Alertmanager, Poller, Sender, Target, Token
 from worker.gateway import services as services_module
 from worker.gateway.services import Services
 from worker.intake import poller as polling
 from worker.intake.asking_back import asks_back, question
 from worker.intake.living import Living
 from worker.intake.poller import GpudPoller, client_of
+from worker.speakers import Alertmanager, Poller, Sender, Target, Token
 
 NOW = datetime.now(UTC)
 UNHEALTHY = [

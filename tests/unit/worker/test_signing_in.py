@@ -19,10 +19,11 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
 from pydantic import ValidationError
 
-from worker.config import Oidc, Secret, Sender, Sns
+from activities.secret import Secret
 from worker.gateway.authentication import AuthError
 from worker.gateway.senders import Senders
 from worker.gateway.sns import FRESH_S, SnsVerifier, canonical
+from worker.speakers import Oidc, Sender, Sns
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KEY = b"a secret of enough length"
