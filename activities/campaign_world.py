@@ -195,6 +195,9 @@ def _of_sent(
         return Change(state=NodeState.DONE, why="drained, and held until the campaign ends", **done)
     if mine.state is State.OBSERVED:
         return Change(state=NodeState.SKIPPED, why=mine.summary[:500], withdraw=True, **done)
+    if mine.state is State.HANDED_OVER and not mine.order_sent and act is not Act.DRAIN:
+        # Nothing was done to the machine, so it tells nothing of the act; where emptying it is the act, it does.
+        return Change(state=NodeState.SKIPPED, why=mine.summary[:500], withdraw=True, **done)
     if mine.state is State.HANDED_OVER:
         return Change(state=NodeState.FAILED, why=mine.summary[:500], withdraw=True, **done)
     if mine.fault is not None and mine.fault != code and mine.state in NOT_BEGUN:

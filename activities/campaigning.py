@@ -16,7 +16,7 @@ from activities.failures import redact, unreadable, waits
 from activities.heartbeat import Pulse
 from activities.ports import Unreadable
 from activities.registry import Registry
-from activities.storage.campaigns import CampaignRow, Campaigns, Word
+from activities.storage.campaigns import WANTED, CampaignRow, Campaigns, Word
 from activities.storage.ledger import LedgerLine
 from activities.storage.policies import Policies
 from medevac.campaigns.halting import Evidence
@@ -28,8 +28,8 @@ from medevac.fleet.order import Order
 
 NEXT_S = 1.0
 """After nodes were left out in their turn: others go in their place."""
-TOLD = ("resume", "widen", "end")
-"""Orders that people are told of as such; a pause and a halt are told as the state that they bring about."""
+TOLD = (*WANTED, "resume", "widen", "end")
+"""Orders and words that people are told of as such; a pause and a halt are told as the state that they bring about."""
 HELD_AT_MOST = timedelta(days=7)
 """A node that is drained for a campaign that nobody ends is checked and returned after this."""
 

@@ -9,13 +9,14 @@ from datetime import datetime, timedelta
 from activities.means import means
 from activities.ports import Cluster, HasOthers, ListsWork
 from activities.registry import Registry
+from activities.storage.intents import machine_key
 from medevac.approvals.approval import ApprovalRequest, Waiter
+from medevac.campaigns import wording
 from medevac.campaigns.listing import CampaignPlan, list_nodes
 from medevac.campaigns.spec import Act, Spec
 from medevac.faults.classes import Covers
 from medevac.fleet.census import node_key
 from medevac.fleet.node import Node, Workload
-from medevac.policy.durations import words
 from medevac.policy.policy import Policy
 from medevac.policy.standing import Surroundings
 from worker.stores import Stores
@@ -26,8 +27,6 @@ MANY = 20
 """Nodes of one cluster from which the work on all of its nodes is read together."""
 AT_ONCE = 8
 """Nodes whose work is read at a time, where it is read node by node."""
-NAMED = 20
-"""Nodes and jobs that the question names; the list itself is in the campaign."""
 
 
 def plan(spec: Spec, registry: Registry, stores: Stores, now: datetime) -> CampaignPlan:
@@ -53,6 +52,12 @@ def plan(spec: Spec, registry: Registry, stores: Stores, now: datetime) -> Campa
                     around[key] = Surroundings(remediators=tuple(cluster.remediators(node)))
             nodes.append(node)
         workloads |= {node_key(cluster.name, name): works for name, works in _work(cluster, chosen).items()}
+    machines = {
+        node_key(node.cluster, node.name): machine_key(node.machine.id, node.cluster, node.name)
+        for node in nodes
+        if spec.selector.takes(node)
+    }
+    begun = stores.ledger.attempts_of(machines.values(), now)
     open_now = stores.ledger.incidents(open_only=True, limit=MOST)
     return list_nodes(
         spec,
@@ -64,6 +69,7 @@ def plan(spec: Spec, registry: Registry, stores: Stores, now: datetime) -> Campa
         can_check=can_check,
         around=around,
         now=now,
+        tried={key: begun[machine] for key, machine in machines.items() if machine in begun},
     )
 
 
@@ -91,15 +97,6 @@ def question(plan: CampaignPlan, policy: Policy, now: datetime) -> ApprovalReque
     what = f"{spec.act} of {len(plan.members)} nodes"
     why = (f"a campaign asks, always: {what}", spec.reason)
     need = policy.need(policy.who_may.fleet, why)
-    named = ", ".join(member.node for member in plan.members[:NAMED])
-    more = f" and {len(plan.members) - NAMED} more" if len(plan.members) > NAMED else ""
-    jobs = plan.jobs
-    hit = f"; jobs hit: {', '.join(jobs[:NAMED])}{' and more' if len(jobs) > NAMED else ''}" if jobs else ""
-    stages = ", ".join(f"{share:g} %" for share in spec.care.stages)
-    text = (
-        f"{what}: {named}{more}{hit}. First {stages}, each watched for {words(spec.care.soak)}, then at most"
-        f" {plan.at_once} at once; about {words(plan.estimate_s)} in all. {len(plan.skipped)} nodes are left out."
-    )
     return ApprovalRequest(
         id=approval_of(spec.id),
         title=f"campaign {spec.id}: {what}",
@@ -115,7 +112,7 @@ def question(plan: CampaignPlan, policy: Policy, now: datetime) -> ApprovalReque
             cluster=", ".join(sorted({member.cluster for member in plan.members})),
             node=f"{len(plan.members)} nodes",
             plan_hash=plan.hash,
-            text=text[:1000],
-            destroys=tuple(sorted({cost for member in plan.members for cost in member.destroys}))[:NAMED],
+            text=wording.question(plan),
+            destroys=wording.costs(plan),
         ),
     )

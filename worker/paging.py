@@ -16,6 +16,7 @@ from activities.storage.posts import Post
 from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalState, ApprovalView
 from medevac.campaigns.progress import stopped_itself
+from medevac.fleet.order import ORDER
 from medevac.incident import IncidentView, State
 from medevac.model import digest
 from worker import metrics
@@ -70,7 +71,9 @@ class Pages:
         needy = [
             view
             for view in sorted(opened, key=lambda view: view.opened_at)
-            if (view.state is State.HANDED_OVER or view.id in expired) and not self._quiet(view, now)
+            if (view.state is State.HANDED_OVER or view.id in expired)
+            and not _untouched(view)
+            and not self._quiet(view, now)
         ]
         found = [self._incident(view, expired) for view in needy[:ALONE]]
         if more := needy[ALONE:]:
@@ -207,6 +210,14 @@ class Pages:
             return Told.STOP
         metrics.PAGES.labels(pager.name, "resolved" if over else "paged").inc()
         return Told.TAKEN
+
+
+def _untouched(view: IncidentView) -> bool:
+    """A campaign's order for which nothing could be planned: its campaign notes the node as left out, and takes the
+    order back. Nobody has anything to do there.
+    """
+    ordered = all(fault.startswith(ORDER) for fault in (*view.faults, view.fault or ""))
+    return ordered and view.state is State.HANDED_OVER and view.rung is None and not view.order_sent
 
 
 def _said(page: Page) -> str:

@@ -18,13 +18,18 @@ from activities.storage.ledger import LedgerLine, put_line
 from activities.storage.order_tables import campaign_nodes as n
 from activities.storage.order_tables import campaigns as t
 from activities.storage.tables import lines
+from medevac.campaigns.going_on import Said, Standing, Weighed, weigh
 from medevac.campaigns.halting import Evidence
 from medevac.campaigns.listing import CampaignPlan, Member
-from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState
+from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState, ordered
 from medevac.fleet.order import Order
 from medevac.incident import Line, StepKey
 from medevac.model import Model
+from medevac.policy.plan import ApprovalNeed
 
+WANTS = "-wanted"
+WANTED = frozenset({f"resume{WANTS}", f"widen{WANTS}"})
+"""Steps of the lines that hold one person's word where it takes several."""
 LINE = "campaign"
 """Kind of the ledger lines that tell what was ordered of a campaign, and where it stopped by itself."""
 
@@ -74,7 +79,7 @@ class Word(Model):
     """An order, or the campaign's own stop: what the ledger keeps of it, whatever state comes next."""
 
     step: str
-    """`start`, `pause`, `halt`, `resume`, `widen` or `end`."""
+    """`start`, `pause`, `halt`, `resume`, `widen` or `end`; one of several words to go on: one of `WANTED`."""
     text: str
     """Who, by what way, why."""
     data: dict[str, JsonValue] = {}
@@ -84,6 +89,21 @@ class Word(Model):
         """A person's."""
         text = f"{step} by {by} ({via}){f': {reason}' if reason else ''}"
         return cls(step=step, text=text, data={"by": by, "via": via, "reason": reason})
+
+
+class Voter(Model):
+    """Who says that a campaign may go on, as the gateway knows them; by what way, and why."""
+
+    id: str
+    groups: tuple[str, ...]
+    via: str
+    reason: str = ""
+
+    def wants(self, what: str, said: Said, missing: str) -> Word:
+        reason = f": {self.reason}" if self.reason else ""
+        text = f"{what} wanted by {self.id} ({self.via}){reason}; missing: {missing}"
+        data: dict[str, JsonValue] = {"by": self.id, "via": self.via, "reason": self.reason}
+        return Word(step=f"{what}{WANTS}", text=text, data={**data, "said": said.model_dump(mode="json")})
 
 
 class Campaigns:
@@ -151,22 +171,44 @@ class Campaigns:
         known: Evidence | None = None, only_from: Sequence[CampaignState] = (), word: Word | None = None,
     ) -> bool:  # fmt: skip
         """False where it isn't in one of `only_from`; an ended one is never moved. `word` is kept where it is moved."""
-        values: dict[str, Any] = {"state": state, "why": why, "updated_at": at}
-        if passed is not None:
-            values["passed"] = passed
-        if known is not None:
-            values["known"] = known.model_dump(mode="json")
-        if state is CampaignState.ENDED:
-            values["ended_at"] = at
         allowed = [one for one in only_from or CampaignState if one is not CampaignState.ENDED]
-        query = sa.update(t).where(t.c.id == id, t.c.state.in_(allowed))
-        if state.begins:
-            values["began_at"] = sa.func.coalesce(t.c.began_at, sa.literal(at, t.c.at.type))
         with self._db.transaction() as connection:
-            moved = connection.execute(query.values(**values)).rowcount == 1
-            if moved and word is not None:
-                _say(connection, id, word, at)
-            return moved
+            return _move(connection, id, state, why, at, allowed, word, {"passed": passed, "known": known})
+
+    def agree(
+        self, id: str, what: str, to: CampaignState, by: Voter, at: datetime, need: ApprovalNeed, *,
+        only_from: Sequence[CampaignState], passed: int, bad: int, requested_by: str,
+        to_stage: int | None = None, known: Evidence | None = None,
+    ) -> Weighed | None:  # fmt: skip
+        """One person's word to let it go on, weighed with the others' in one transaction: it is moved with the last of
+        those that are needed. `passed` and `bad`: as they were shown. `to_stage`, `known`: what changes with the move.
+
+        None where it isn't in one of `only_from`, or has passed a stage meanwhile.
+        """
+        states = [one for one in only_from if one is not CampaignState.ENDED]
+        with self._db.transaction() as connection:
+            locked = sa.select(t.c.id).where(t.c.id == id, t.c.state.in_(states), t.c.passed == passed)
+            if connection.execute(locked.with_for_update()).one_or_none() is None:
+                return None
+            told = _words(connection, id)
+            order = max((one.key.n for one in told if one.key.step not in WANTED), default=0)
+            stands = Standing(order=order, passed=passed, bad=bad)
+            said = [Said.model_validate(one.data["said"]) for one in told if one.key.step in WANTED]
+            weighed = weigh(need, requested_by, said, what, stands, at)
+            if by.id not in weighed.by:
+                one = Said(what=what, by=by.id, groups=by.groups, at=at, to=stands)
+                weighed = weigh(need, requested_by, (*said, one), what, stands, at)
+                if weighed.missing:
+                    _say(connection, id, by.wants(what, one, weighed.missing), at)
+            if not weighed.missing:
+                people = " and ".join(weighed.by)
+                word = Word.of(what, people, by.via, by.reason)
+                word = word.model_copy(update={"data": {**word.data, "by": by.id, "people": list(weighed.by)}})
+                _move(
+                    connection, id, to, ordered(to, people, by.reason), at, states, word,
+                    {"passed": to_stage, "known": known},
+                )  # fmt: skip
+            return weighed
 
     def looked(self, id: str, out: Mapping[str, float], known: Evidence | None) -> None:
         """What a look has shown beside the nodes; `known` where less of it is weighed now than before."""
@@ -178,16 +220,8 @@ class Campaigns:
 
     def words(self, id: str, after: int = 0) -> list[LedgerLine]:
         """What was ordered of it and where it stopped by itself, in order; those of a number above `after`."""
-        mine = (lines.c.incident == id) & (lines.c.kind == LINE) & (lines.c.n > after)
-        query = sa.select(lines).where(mine).order_by(lines.c.n)
         with self._db.reading() as connection:
-            return [
-                LedgerLine(
-                    key=StepKey(incident=id, step=row.step, n=row.n),
-                    at=row.at, kind=row.kind, text=row.text, data=row.data, flagged=False,
-                )
-                for row in connection.execute(query)
-            ]  # fmt: skip
+            return _words(connection, id, after)
 
     def change(self, id: str, changes: Mapping[str, Mapping[str, Any]]) -> None:
         """Of nodes by their key `cluster/node`."""
@@ -211,6 +245,38 @@ class Campaigns:
         if not (CampaignState(row.state).begins or row.state == CampaignState.PAUSED):
             return f"campaign {order.campaign} is {row.state}: {row.why}"
         return "" if row.node_state == NodeState.SENT else f"campaign {order.campaign} has taken {node} back"
+
+
+def _move(
+    connection: Connection, id: str, state: CampaignState, why: str, at: datetime, allowed: Sequence[CampaignState],
+    word: Word | None, more: Mapping[str, Any],
+) -> bool:  # fmt: skip
+    """`more`: stages that are behind, and what was known, where they change."""
+    values: dict[str, Any] = {"state": state, "why": why, "updated_at": at}
+    if more.get("passed") is not None:
+        values["passed"] = more["passed"]
+    if (known := more.get("known")) is not None:
+        values["known"] = known.model_dump(mode="json")
+    if state is CampaignState.ENDED:
+        values["ended_at"] = at
+    if state.begins:
+        values["began_at"] = sa.func.coalesce(t.c.began_at, sa.literal(at, t.c.at.type))
+    query = sa.update(t).where(t.c.id == id, t.c.state.in_(allowed)).values(**values)
+    moved = connection.execute(query).rowcount == 1
+    if moved and word is not None:
+        _say(connection, id, word, at)
+    return moved
+
+
+def _words(connection: Connection, id: str, after: int = 0) -> list[LedgerLine]:
+    mine = (lines.c.incident == id) & (lines.c.kind == LINE) & (lines.c.n > after)
+    return [
+        LedgerLine(
+            key=StepKey(incident=id, step=row.step, n=row.n),
+            at=row.at, kind=row.kind, text=row.text, data=row.data, flagged=False,
+        )
+        for row in connection.execute(sa.select(lines).where(mine).order_by(lines.c.n))
+    ]  # fmt: skip
 
 
 def _say(connection: Connection, id: str, word: Word, at: datetime) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 from pydantic import JsonValue
@@ -10,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from activities.ports import Verb
 from activities.storage.database import Database
-from activities.storage.statements import put_if_absent
+from activities.storage.statements import chunks, put_if_absent
 from activities.storage.tables import intents
 from medevac.faults.classes import FaultClass
 from medevac.incident import StepKey
@@ -131,6 +133,21 @@ def attempts(connection: Connection, machine: str, since: datetime) -> tuple[Att
         .where(intents.c.machine_id == machine, intents.c.at >= since, intents.c.void_at.is_(None))
         .order_by(intents.c.at, intents.c.n)
     ).all()
+    return _attempts(rows)
+
+
+def attempts_of(connection: Connection, machines: Iterable[str], since: datetime) -> dict[str, tuple[Attempt, ...]]:
+    """The same of many machines at once, by `machine_key`; those without any are not in it."""
+    found: dict[str, list[sa.Row[Any]]] = {}
+    for some in chunks(set(machines)):
+        query = sa.select(intents).where(intents.c.machine_id.in_(some), intents.c.at >= since)
+        ordered = query.where(intents.c.void_at.is_(None)).order_by(intents.c.at, intents.c.n)
+        for row in connection.execute(ordered):
+            found.setdefault(row.machine_id, []).append(row)
+    return {machine: _attempts(rows) for machine, rows in found.items()}
+
+
+def _attempts(rows: Sequence[sa.Row[Any]]) -> tuple[Attempt, ...]:
     requested = {(row.incident, row.rung) for row in rows if row.verb == Verb.REQUEST}
     return tuple(
         Attempt(

@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection
 
 from activities.storage import alive, past, said, seen
 from activities.storage.database import Database
+from activities.storage.intents import attempts_of
 from activities.storage.seen import SeenEvent
 from activities.storage.statements import insert, put_if_absent, took
 from activities.storage.tables import approvals, incidents, lines, notes, successors
@@ -17,7 +18,7 @@ from medevac.approvals.approval import ApprovalState, ApprovalView
 from medevac.events.event import HealthEvent
 from medevac.incident import IncidentView, Line, State, StepKey
 from medevac.model import Model, digest
-from medevac.policy.plan import History, Latch, PastIncident
+from medevac.policy.plan import Attempt, History, Latch, PastIncident
 
 
 class LedgerLine(Line):
@@ -151,6 +152,11 @@ class Ledger:
         """
         with self._db.reading() as connection:
             return past.history(connection, incident, cluster, node, machine_id, now, pool)
+
+    def attempts_of(self, machines: Iterable[str], now: datetime) -> dict[str, tuple[Attempt, ...]]:
+        """By `machine_key`: what was begun on each lately, as the next plan would count it."""
+        with self._db.reading() as connection:
+            return attempts_of(connection, machines, now - past.ATTEMPTS_WINDOW)
 
     def past_of(self, machines: Iterable[str], but: Iterable[str], now: datetime) -> dict[str, list[PastIncident]]:
         """By machine id, oldest first: its incidents of the last 30 days, without those that are named in `but`."""

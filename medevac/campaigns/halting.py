@@ -1,7 +1,8 @@
 """When a campaign must stop: what happens to its nodes is held against what happens to nodes anyway.
 
 Counts are Poisson or binomial, and tails are exact. Early on two bad nodes are enough: a few dozen nodes hardly ever
-have two faults within an hour; later, looked at again and again over thousands, it takes far more to tell.
+have two faults within an hour; later, looked at again and again over thousands, it takes far more to tell. In the
+stages one is enough where it is half of what was begun: a canary that fails has told what it was there to tell.
 """
 
 from __future__ import annotations
@@ -59,25 +60,33 @@ class Evidence(Model):
         return self if kept == self.out else self.model_copy(update={"out": kept})
 
 
-def why_halt(care: Care, seen: Evidence, *, staged: bool) -> str:
-    """Empty while it may go on."""
+def why_halt(care: Care, seen: Evidence, *, staged: bool, in_hand: int = 0) -> str:
+    """Empty while it may go on. `in_hand`: nodes that are begun and not through."""
     alpha = STAGED_ALPHA if staged else ROLLING_ALPHA
     pool, share = max(seen.out.items(), key=lambda one: one[1], default=("", 0.0))
     if share >= care.out_percent:
         return f"{share:.1f} % of pool {pool} are out of service by other causes; {care.out_percent:g} % may be"
-    if seen.failed >= LEAST_BAD and binomial_tail(seen.failed, seen.acted, care.expected_failures) < alpha:
-        return f"it failed on {seen.failed} of {seen.acted} nodes; {care.expected_failures:.0%} would be usual"
+    half = staged and 0 < seen.acted + in_hand <= 2 * seen.failed
+    rare = seen.failed >= LEAST_BAD and binomial_tail(seen.failed, seen.acted, care.expected_failures) < alpha
+    if half or rare:
+        return f"it failed on {seen.failed} of {_nodes(seen.acted)}; {care.expected_failures:.0%} would be usual"
+    shown = seen.acted + seen.left_out
     for what, bad, beside in (
         ("had a fault", seen.faulted, seen.beside_faults),
         ("lost a job", seen.jobs_hurt, seen.beside_jobs),
     ):
         expected = _rate(care, beside, seen.beside_node_s) * seen.exposure_node_s
-        if bad >= LEAST_BAD and poisson_tail(bad, expected) < alpha:
+        enough = LEAST_BAD if not staged or 2 * bad < shown + in_hand or not shown else 1
+        if bad >= enough and poisson_tail(bad, expected) < alpha:
             return (
-                f"{bad} of {seen.acted + seen.left_out} nodes {what} within {care.window / 60:.0f} min of it; "
+                f"{bad} of {_nodes(shown)} {what} within {care.window / 60:.0f} min of it; "
                 f"{expected:.1f} would be usual"
             )
     return ""
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
 
 
 def _rate(care: Care, beside: int, beside_node_s: float) -> float:

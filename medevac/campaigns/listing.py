@@ -6,14 +6,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
+from types import MappingProxyType
 
-from medevac.campaigns.spec import MAX_NODES, Act, Selector, Spec
+from medevac.campaigns.progress import caps
+from medevac.campaigns.spec import MAX_NODES, Act, Selector, Spec, blind
+from medevac.faults.classes import FaultClass
 from medevac.fleet.census import node_key
 from medevac.fleet.limits import Share
 from medevac.fleet.node import Node, Workload
 from medevac.model import Model, digest
-from medevac.policy.climbing import NEEDS
-from medevac.policy.plan import Mode, Rung
+from medevac.policy.climbing import NEEDS, worn
+from medevac.policy.plan import Attempt, Mode, Rung
 from medevac.policy.policy import Policy
 from medevac.policy.stakes import stakes
 from medevac.policy.standing import Surroundings, standing
@@ -23,7 +26,7 @@ TYPICAL_S = {Act.REBOOT: 900.0, Act.REINSTALL: 2_700.0, Act.REPLACE: 2_700.0, Ac
 
 
 class Nothing(ValueError):
-    """No node is left to act on; the message says what became of those that were selected."""
+    """There is nothing to ask people for: no node is left to act on, or nobody should agree to such care."""
 
 
 class Member(Model):
@@ -86,8 +89,13 @@ def list_nodes(
     can_check: Collection[str],
     around: Mapping[str, Surroundings],
     now: datetime,
+    tried: Mapping[str, Sequence[Attempt]] = MappingProxyType({}),
 ) -> CampaignPlan:
-    """Keys are `node_key`s. Raises `Nothing`. `in_incident`: open incident by node; `can_check`: nodes with a check."""
+    """Keys are `node_key`s. Raises `Nothing`. `in_incident`: open incident by node; `can_check`: nodes with a check;
+    `tried`: what was begun on each node's machine lately, whatever for.
+    """
+    if why := blind(spec.care):
+        raise Nothing(why)
     members: list[Member] = []
     skipped: list[Skipped] = []
     sizes: dict[str, int] = defaultdict(int)
@@ -100,6 +108,9 @@ def list_nodes(
             continue
         key = node_key(node.cluster, node.name)
         why = _why_not(spec, node, policy, in_incident.get(key), key in can_check, around.get(key, Surroundings()))
+        if not why and spec.act is not Act.CHECK:
+            # Its incident would refuse the order as the planner does, after it was counted on.
+            why = worn(policy, Rung(spec.act.rung), FaultClass.PLANNED, tried.get(key, ()), now)
         if why:
             skipped.append(Skipped(cluster=node.cluster, node=node.name, why=why))
             continue
@@ -221,4 +232,5 @@ def _at_once(share: Share, members: Sequence[Member], sizes: Mapping[str, int]) 
 def _estimate(spec: Spec, policy: Policy, count: int, at_once: int) -> float:
     drain = 0.0 if spec.act is Act.CHECK else min(policy.drains.of(spec.drain), TYPICAL_S[spec.act])
     rounds = -(-count // at_once)
-    return rounds * (drain + TYPICAL_S[spec.act]) + spec.care.soak * len(spec.care.stages)
+    watched = sum(cap < count for cap in caps(spec.care, count)) + 1
+    return rounds * (drain + TYPICAL_S[spec.act]) + spec.care.soak * watched

@@ -203,17 +203,18 @@ def step(
         return Step(state=state, passed=passed, why="")
     staged = passed < len(care.stages)
     seen = tally(care, nodes, now)
-    if halted := why_halt(care, evidence(seen, beside).since(known or Evidence()), staged=staged):
+    if halted := why_halt(care, evidence(seen, beside).since(known or Evidence()), staged=staged, in_hand=seen.sent):
         return Step(state=CampaignState.HALTED, passed=passed, why=halted)
     cap = _cap(care, passed, len(nodes))
+    failed = f", {seen.failed} failed" if seen.failed else ""
     out = f", {words}" if (words := left_out(nodes)) else ""
     if seen.sent == 0 and (seen.begun >= cap or not seen.waiting):
         left_s = care.soak - (now - seen.last).total_seconds() if seen.last else 0.0
         if left_s > 0:
-            why = f"{seen.done} of {len(nodes)} done{out}; watched for {left_s / 60:.0f} min more"
+            why = f"{seen.done} of {len(nodes)} done{failed}{out}; watched for {left_s / 60:.0f} min more"
             return Step(state=CampaignState.SOAKING, passed=passed, why=why, look_again_s=min(left_s, care.look))
         if not seen.waiting and holds:
-            why = f"drained and held{out}; `medevac campaign end` has them checked and returned"
+            why = f"drained and held{failed}{out}; `medevac campaign end` has them checked and returned"
             return Step(state=CampaignState.SOAKING, passed=len(care.stages), why=why, look_again_s=care.look)
         if not seen.waiting:
             why = ended(nodes, seen)
@@ -222,7 +223,7 @@ def step(
     room = max(0, min(at_once - seen.sent, cap - seen.begun))
     send = tuple(islice((one.key for one in nodes if one.state is NodeState.WAITING), room))
     stage = f"stage {passed + 1} of {len(care.stages)}" if staged else "the stages are behind"
-    why = f"{stage}: {seen.done} done, {seen.sent + len(send)} in hand, {seen.waiting - len(send)} to come{out}"
+    why = f"{stage}: {seen.done} done{failed}, {seen.sent + len(send)} in hand, {seen.waiting - len(send)} to come{out}"
     return Step(state=CampaignState.RUNNING, passed=passed, why=why, send=send, look_again_s=care.look)
 
 
@@ -240,6 +241,16 @@ def widened(care: Care, passed: int, nodes: Sequence[NodeProgress], now: datetim
     return next((n for n in later if _cap(care, n, len(nodes)) > begun), max(passed + 1, len(care.stages)))
 
 
+def caps(care: Care, count: int) -> tuple[int, ...]:
+    """Nodes of `count` that may have been acted on when each stage is watched. Each takes one more than the one before
+    it at least, so that a list too short for percents is tried on one node, then on a few, and not at once on all.
+    """
+    found: list[int] = []
+    for share in care.stages:
+        found.append(max(math.floor(count * share / 100), found[-1] + 1 if found else 1))
+    return tuple(found)
+
+
 def _cap(care: Care, passed: int, count: int) -> int:
     """Nodes that may have been acted on when so many stages are behind."""
-    return max(1, math.floor(count * care.stages[passed] / 100)) if passed < len(care.stages) else count
+    return caps(care, count)[passed] if passed < len(care.stages) else count

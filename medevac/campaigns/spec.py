@@ -9,12 +9,15 @@ from pydantic import Field, StringConstraints, model_validator
 
 from medevac.fleet.node import Node
 from medevac.model import Model
-from medevac.policy.durations import Duration
+from medevac.policy.durations import Duration, words
 from medevac.policy.plan import Drain
 
 CampaignId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[^\s*?]+$")]
 MAX_NODES = 20_000
+LEAST_WINDOW_S = 600.0
+MOST_FAULTS = 1.0
+MOST_FAILURES = 0.1
 CHECKED = "check/"
 """Code of the fault that a failed check opens: `check/<what it covers>`."""
 
@@ -97,6 +100,24 @@ class Care(Model):
         if list(self.stages) != sorted(set(self.stages)):
             raise ValueError("each stage is larger than the one before it")
         return self
+
+
+def blind(care: Care) -> str:
+    """Why this care would let a bad act pass unseen; empty where it wouldn't. Asked as a campaign is listed, not as it
+    is read: one that people have agreed to stays readable whatever the bounds become.
+    """
+    if care.window < max(LEAST_WINDOW_S, care.soak):
+        return (
+            f"care.window is {words(care.window)}: faults come up to an hour after the act; give at least"
+            f" {words(max(LEAST_WINDOW_S, care.soak))} (the soak, and 10 min)"
+        )
+    if care.expected_faults > MOST_FAULTS:
+        return (
+            f"care.expected_faults is {care.expected_faults:g} a node and day: no fault would halt it; give at most 1"
+        )
+    if care.expected_failures > MOST_FAILURES:
+        return f"care.expected_failures is {care.expected_failures:g}: hardly a failure would halt it; give at most 0.1"
+    return ""
 
 
 class Spec(Model):

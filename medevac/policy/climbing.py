@@ -12,7 +12,7 @@ from medevac.policy.bounds import AGENT_RUNGS
 from medevac.policy.durations import words
 from medevac.policy.judging import LADDER_OF, Judged
 from medevac.policy.ladders import GENTLE, LadderStep
-from medevac.policy.plan import UNCLEAR, History, PassedOver, Rung
+from medevac.policy.plan import UNCLEAR, Attempt, History, PassedOver, Rung
 from medevac.policy.policy import Policy
 from medevac.policy.pools import Pool
 
@@ -206,13 +206,7 @@ class Climber:
             return f"tried {_times(here)} in this incident"
         if rung is Rung.WAIT:
             return ""
-        bounds = self.policy.attempts
-        total = self.tried(rung)
-        if total >= bounds.same_rung:
-            return f"tried {_times(total)} on this machine in {words(bounds.window)}"
-        if rung is Rung.REBOOT and (reboots := self.tried(rung, any_class=True)) >= bounds.same_rung:
-            return f"this machine was rebooted {_times(reboots)} in {words(bounds.window)}"
-        return ""
+        return _too_often(self.policy, rung, self.tried(rung), self.tried(rung, any_class=True))
 
     def _unproved(self, rung: Rung) -> str:
         if rung is Rung.ESCALATE:
@@ -253,6 +247,24 @@ class Climber:
             and (incident is None or past.incident == incident)
             and (classes is None or past.fault_class in classes)
         ]
+
+
+def worn(policy: Policy, rung: Rung, fault_class: FaultClass, attempts: Sequence[Attempt], now: datetime) -> str:
+    """Why a machine has had too much of a rung for one more incident of a class to begin with it; empty where not."""
+    since = now - timedelta(seconds=policy.attempts.window)
+    past = [one for one in attempts if one.rung is rung and one.at >= since]
+    return _too_often(policy, rung, sum(one.fault_class is fault_class for one in past), len(past))
+
+
+def _too_often(policy: Policy, rung: Rung, same_class: int, any_class: int) -> str:
+    bounds = policy.attempts
+    if rung is Rung.WAIT:
+        return ""
+    if same_class >= bounds.same_rung:
+        return f"tried {_times(same_class)} on this machine in {words(bounds.window)}"
+    if rung is Rung.REBOOT and any_class >= bounds.same_rung:
+        return f"this machine was rebooted {_times(any_class)} in {words(bounds.window)}"
+    return ""
 
 
 def _times(count: int) -> str:

@@ -31,7 +31,7 @@ def plan(file: File, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
-    _show_plan(found)
+    _show_plan(found["plan"])
 
 
 @app.command()
@@ -41,7 +41,7 @@ def start(
     """Shows the list, and asks people for their yes to exactly this list. It begins when they give it."""
     api, wish = _api(), _wish(file)
     found = api.post("/v1/campaigns/plan", wish, LISTING)
-    _show_plan(found)
+    _show_plan(found["plan"])
     if not yes and not typer.confirm("ask people for their yes to this list?"):
         raise Failed("nothing was started")
     body = {**wish, "plan_hash": found["plan_hash"], "via": "cli"}
@@ -75,7 +75,7 @@ def list_all(
 
 @app.command()
 def show(campaign: str, as_json: AsJson = False) -> None:
-    """How far it is, node by node; the report, once it has ended."""
+    """How far it is, node by node, and the whole plan that people are asked for; the report, once it has ended."""
     found = _api().get(f"/v1/campaigns/{_part(campaign)}")
     if as_json:
         print_json(found)
@@ -93,6 +93,7 @@ def show(campaign: str, as_json: AsJson = False) -> None:
         ((f"{n['cluster']}/{n['node']}", n["state"], n["why"], n["incident"], n["fault"], n["job"]) for n in told),
         "no node is in hand yet",
     )
+    _show_plan(row["plan"])
 
 
 def _became(node: dict[str, Any]) -> str:
@@ -113,13 +114,13 @@ def halt(campaign: str, reason: Why = "") -> None:
 
 @app.command()
 def resume(campaign: str, reason: Why = "") -> None:
-    """Goes on. After a halt it takes an approver."""
+    """Goes on. After a halt it takes the words of as many people as agreed to it, each within an hour."""
     _order(campaign, "resume", reason)
 
 
 @app.command()
 def widen(campaign: str, reason: Why = "") -> None:
-    """Takes the present stage as watched long enough. It takes an approver."""
+    """Takes the present stage as watched long enough. It takes as many people as agreed to it, within an hour."""
     _order(campaign, "widen", reason)
 
 
@@ -134,21 +135,26 @@ def _order(campaign: str, what: str, reason: str) -> None:
 
 
 def _show_plan(found: dict[str, Any]) -> None:
-    plan = found["plan"]
-    spec = plan["spec"]
-    print_styled((f"{spec['id']}: {spec['act']} of {len(plan['members'])} nodes", "bold"), (f"  {spec['reason']}", ""))
+    from medevac.campaigns import wording
+    from medevac.campaigns.listing import CampaignPlan
+
+    plan = CampaignPlan.model_validate(found)
+    spec = plan.spec
+    print_styled((f"{spec.id}: {spec.act} of {len(plan.members)} nodes", "bold"), (f"  {spec.reason}", ""))
+    print(plain(f"to each: {wording.happens(spec)}"))
+    if unusual := wording.differing(spec.care):
+        print_styled(("differs from what is shipped: ", "yellow"), ("; ".join(unusual), ""))
+    print(plain(f"{wording.pace(plan)}; {len(plan.skipped)} left out, {len(plan.jobs)} jobs hit"))
     print_table(
-        ("node", "rack", "jobs hit", "destroys"),
+        ("node", "rack", "image now", "jobs hit", "destroys"),
         (
-            (f"{m['cluster']}/{m['node']}", m["rack"], ", ".join(m["jobs"]), "; ".join(m["destroys"]))
-            for m in plan["members"]
+            (f"{m.cluster}/{m.node}", m.rack, m.image or "", ", ".join(m.jobs), "; ".join(m.destroys))
+            for m in plan.members
         ),
         "no node",
     )
-    if plan["skipped"]:
-        print_table(("left out", "because"), ((f"{s['cluster']}/{s['node']}", s["why"]) for s in plan["skipped"]), "")
-    stages = ", ".join(f"{share:g} %" for share in spec["care"]["stages"])
-    print(plain(f"stages {stages}, then at most {plan['at_once']} at once; about {plan['estimate_s'] / 3600:.1f} h"))
+    if plan.skipped:
+        print_table(("left out", "because"), ((f"{s.cluster}/{s.node}", s.why) for s in plan.skipped), "")
 
 
 def _wish(file: Path) -> dict[str, Any]:

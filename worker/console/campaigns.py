@@ -7,6 +7,7 @@ from collections import Counter
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
+from medevac.campaigns import wording
 from medevac.campaigns.progress import POSSIBLE_IN, NodeState, left_out
 from worker.console.entering import Here, Posted, Served
 from worker.console.pages import PageRoute, go, page
@@ -56,5 +57,7 @@ def _campaign(request: Request, campaign: str, served: Services, here: Here) -> 
     return page(
         request, served, here, "campaign.html", row=row, nodes=nodes[:MOST_SHOWN], count=count, over=over,
         total=len(nodes), left_out=left_out(nodes), states=tuple(NodeState), possible=possible,
-        orders=served.stores.campaigns.words(campaign),
+        orders=served.stores.campaigns.words(campaign), happens=wording.happens(row.plan.spec),
+        differing=wording.differing(row.plan.spec.care), pace=wording.pace(row.plan),
+        members={member.key: member for member in row.plan.members}, skipped=row.plan.skipped[:MOST_SHOWN],
     )  # fmt: skip

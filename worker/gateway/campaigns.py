@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import Field, StringConstraints
 
 from activities.registry import NotConfigured
-from activities.storage.campaigns import CampaignRow, Known, Word
+from activities.storage.campaigns import CampaignRow, Known, Voter, Word
 from activities.storage.ledger import LedgerLine
+from medevac.campaigns.going_on import why_not
+from medevac.campaigns.halting import Evidence
 from medevac.campaigns.listing import CampaignPlan, Nothing
 from medevac.campaigns.progress import (
     POSSIBLE_IN,
@@ -23,6 +26,7 @@ from medevac.campaigns.progress import (
     widened,
 )
 from medevac.campaigns.spec import Act, CampaignId, Care, Selector, Spec
+from medevac.fleet.votes import VOTE_HOLDS
 from medevac.model import Model
 from medevac.policy.plan import Drain
 from worker import campaign_desk
@@ -135,28 +139,31 @@ async def halt(campaign: str, order: Ordered, served: Served, person: SignedIn) 
     return await _stop(served, person, campaign, "halt", S.HALTED, order)
 
 
-@router.post("/{campaign}/resume", summary="Go on after a pause or a halt")
+@router.post("/{campaign}/resume", summary="Go on after a pause; after a halt, one person's word to go on")
 async def resume(campaign: str, order: Ordered, served: Served, person: SignedIn) -> Answer:
     row = await _row(served, campaign)
-    # What stopped by itself stopped for a reason: going on takes those who may approve.
-    person.require(Right.WIDEN if row.state is S.HALTED else Right.OPERATE)
-    known = None
-    if stopped_itself(row.state, row.why):
-        # Else the very thing that they have weighed would halt it again.
-        nodes = await served.threads.run(served.stores.campaigns.nodes, campaign)
-        known = evidence(tally(row.plan.spec.care, nodes, served.now()), Beside(out=row.out or {}))
-    # From the state that the right was asked for.
-    only_from = tuple(state for state in POSSIBLE_IN["resume"] if state is row.state)
-    return await _move(served, person, campaign, "resume", S.RUNNING, order, only_from, known=known)
+    if row.state is not S.HALTED:
+        person.require(Right.OPERATE)
+        # From the state that the right was asked for.
+        only_from = tuple(state for state in POSSIBLE_IN["resume"] if state is row.state)
+        return await _move(served, person, campaign, "resume", S.RUNNING, order, only_from)
+    nodes = await served.threads.run(served.stores.campaigns.nodes, campaign)
+    seen = evidence(tally(row.plan.spec.care, nodes, served.now()), Beside(out=row.out or {}))
+    # Else the very thing that they have weighed would halt it again.
+    known = seen if stopped_itself(row.state, row.why) else None
+    return await _agree(served, person, row, "resume", order, (S.HALTED,), seen, known=known)
 
 
-@router.post("/{campaign}/widen", summary="Take the present stage as watched long enough")
+@router.post("/{campaign}/widen", summary="One person's word that the present stage was watched long enough")
 async def widen(campaign: str, order: Ordered, served: Served, person: SignedIn) -> Answer:
-    person.require(Right.WIDEN)
     row = await _row(served, campaign)
     nodes = await served.threads.run(served.stores.campaigns.nodes, campaign)
-    passed = widened(row.plan.spec.care, row.passed, nodes, served.now())
-    return await _move(served, person, campaign, "widen", S.RUNNING, order, POSSIBLE_IN["widen"], passed=passed)
+    care = row.plan.spec.care
+    if row.state is S.SOAKING and row.passed >= len(care.stages):
+        raise Problem(409, f"campaign {campaign} has no stage left to widen to ({row.why})")
+    seen = evidence(tally(care, nodes, served.now()), Beside())
+    passed = widened(care, row.passed, nodes, served.now())
+    return await _agree(served, person, row, "widen", order, POSSIBLE_IN["widen"], seen, to_stage=passed)
 
 
 @router.post("/{campaign}/end", summary="End it for good; nodes that were drained are checked and returned")
@@ -218,12 +225,51 @@ async def _move(
     return await _woken(served, person, campaign, to)
 
 
-async def _woken(served: Services, person: Principal, campaign: str, to: CampaignState) -> Answer:
+async def _agree(
+    served: Services,
+    person: Principal,
+    row: CampaignRow,
+    what: str,
+    order: Ordered,
+    only_from: tuple[CampaignState, ...],
+    seen: Evidence,
+    *,
+    to_stage: int | None = None,
+    known: Evidence | None = None,
+) -> Answer:
+    """What was agreed to by several is let go on by as many, whom the policy names for all that is fleet-wide."""
+    policy = (await served.threads.run(served.stores.policies.active)).policy
+    need = policy.need(policy.who_may.fleet, (what,))
+    if refused := why_not(need, row.requested_by, person.id, person.groups):
+        raise Problem(403, refused)
+    weighed = None
+    if row.state in only_from:
+        voter = Voter(id=person.id, groups=person.groups, via=order.via, reason=order.reason)
+        weighed = await served.threads.run(
+            partial(
+                served.stores.campaigns.agree, row.id, what, S.RUNNING, voter, served.now(), need, only_from=only_from,
+                passed=row.passed, bad=seen.failed + seen.faulted + seen.jobs_hurt, requested_by=row.requested_by,
+                to_stage=to_stage, known=known,
+            )
+        )  # fmt: skip
+    if weighed is None:
+        now = await _row(served, row.id)
+        raise Problem(409, f"campaign {row.id} is {now.state} ({now.why}); that can't be done to it now")
+    if not weighed.missing:
+        return await _woken(served, person, row.id, S.RUNNING, by=" and ".join(weighed.by))
+    within = f"within {VOTE_HOLDS.total_seconds() / 60:g} min"
+    said = f"{' and '.join(weighed.by)} said {what}; missing {within}: {weighed.missing}"
+    await _woken(served, person, row.id, row.state)  # So that the others are told at once.
+    return Answer(answer="; ".join((f"campaign {row.id} stays {row.state}", said, *weighed.lapsed)))
+
+
+async def _woken(served: Services, person: Principal, campaign: str, to: CampaignState, by: str = "") -> Answer:
+    by = by or person.id
     try:
         await served.engine.wake(campaign_workflow_id(campaign))
     except NotRunning:
         return Answer(answer=f"campaign {campaign} is {to}; its workflow doesn't run any more")
     except Unavailable:
         # It stands: a person who stops must not be told that nothing came of it.
-        return Answer(answer=f"campaign {campaign} is {to} by {person.id}; its workflow hears of it as soon as it can")
-    return Answer(answer=f"campaign {campaign} is {to} by {person.id}")
+        return Answer(answer=f"campaign {campaign} is {to} by {by}; its workflow hears of it as soon as it can")
+    return Answer(answer=f"campaign {campaign} is {to} by {by}")

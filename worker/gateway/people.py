@@ -23,7 +23,7 @@ class Right(Enum):
     OPERATE = ("resume, abort, assign, adopt and confirm", OPERATORS)
     THAW = ("thaw", OPERATORS)
     NARROW = ("narrow the policy", OPERATORS)
-    WIDEN = ("widen a campaign or the policy, or resume what was halted", APPROVERS)
+    WIDEN = ("widen the policy", APPROVERS)
     VOTE = ("vote", ANYONE)
     """Whether the vote counts is the approval's own rule, copied from the policy when it was asked for."""
 

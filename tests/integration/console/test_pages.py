@@ -15,15 +15,16 @@ import httpx
 import pytest
 
 from medevac.approvals.approval import Verdict, Vote
-from medevac.campaigns.listing import CampaignPlan, Member
+from medevac.campaigns.listing import CampaignPlan, Member, Skipped
 from medevac.campaigns.progress import CampaignState, NodeState
-from medevac.campaigns.spec import Act, Selector, Spec
+from medevac.campaigns.spec import Act, Care, Selector, Spec
 from medevac.cases.case import CaseState
 from medevac.faults.classes import FaultClass
 from medevac.fleet.census import Census
 from medevac.fleet.lease import LeaseAnswer, LeaseRequest
 from medevac.fleet.node import Node
 from medevac.incident import Line, StepKey
+from medevac.policy.plan import Drain
 from simulation.world import World
 from tests.integration.console.conftest import asked, incident_of
 from tests.unit.worker.conftest import StubEngine
@@ -377,12 +378,18 @@ async def test_a_campaign_is_shown_and_stopped(
     client: httpx.AsyncClient, stores: Stores, engine: StubEngine, node: Node
 ) -> None:
     spec = Spec(
-        id="driver", act=Act.REBOOT, reason="driver 580", requested_by="grace", selector=Selector(nodes=(node.name,))
-    )
-    member = Member(cluster=node.cluster, node=node.name, uid=None, machine_id="m", pool="train", rack="r1")
+        id="driver", act=Act.REINSTALL, reason="driver 580", requested_by="grace",
+        selector=Selector(nodes=(node.name,)), image="https://images.example/driver.iso", drain=Drain.NOW,
+        care=Care(soak=0.0),
+    )  # fmt: skip
+    member = Member(
+        cluster=node.cluster, node=node.name, uid=None, machine_id="m", pool="train", rack="r1",
+        jobs=("train-1-0",), destroys=("instance store",),
+    )  # fmt: skip
+    skipped = Skipped(cluster="c", node="n9", why="ada has cordoned it")
     now = datetime.now(UTC)
     plan = CampaignPlan(
-        spec=spec, policy_version=1, made_at=now, members=(member,), skipped=(), at_once=1, estimate_s=60
+        spec=spec, policy_version=1, made_at=now, members=(member,), skipped=(skipped,), at_once=1, estimate_s=60
     )
     stores.campaigns.put(plan, "campaign-driver", now)
     stores.campaigns.move("driver", CampaignState.RUNNING, "stage 1", now)
@@ -392,6 +399,11 @@ async def test_a_campaign_is_shown_and_stopped(
     assert node.name in shown
     assert "0 of 1 nodes are through" in shown
     assert "left out by" not in shown
+    for told in (
+        "drain now, reinstall with image https://images.example/driver.iso", "soak 0 s (shipped 65 min)",
+        "train-1-0</td>", "instance store</td>", "c/n9</th><td>ada has cordoned it</td>",
+    ):  # fmt: skip
+        assert told in shown, told
     left_out = {"state": NodeState.SKIPPED, "by": "kim", "why": "left out by kim: mine"}
     stores.campaigns.change("driver", {f"{node.cluster}/{node.name}": left_out})
     shown = (await client.get("/campaigns/driver")).text

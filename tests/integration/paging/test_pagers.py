@@ -234,6 +234,18 @@ def test_an_open_question_pages_from_its_reminder_on_where_the_policy_says_so(
     assert not far.open
 
 
+def test_an_order_for_which_nothing_could_be_planned_wakes_nobody(
+    pages: Pages, stores: Stores, node: Node, far: FarSide
+) -> None:
+    order = {"fault": "campaign/driver", "faults": ("campaign/driver",), "state": State.HANDED_OVER}
+    put(stores, node, **order)
+    look(pages, stores)
+    assert not far.open, "its campaign notes it as left out"
+    put(stores, node, **order, rung="reboot", rev=1)
+    look(pages, stores)
+    assert len(far.open) == 1, "what was begun and stays with a person is that person's"
+
+
 def test_a_campaign_that_halts_by_itself_pages_until_people_go_on(
     pages: Pages, stores: Stores, node: Node, far: FarSide
 ) -> None:

@@ -14,10 +14,21 @@ from pydantic import ValidationError
 
 from medevac.campaigns.halting import Evidence, binomial_tail, poisson_tail, why_halt
 from medevac.campaigns.listing import CampaignPlan, Nothing, list_nodes
-from medevac.campaigns.progress import Beside, CampaignState, NodeProgress, NodeState, evidence, step, tally, widened
+from medevac.campaigns.progress import (
+    Beside,
+    CampaignState,
+    NodeProgress,
+    NodeState,
+    caps,
+    evidence,
+    step,
+    tally,
+    widened,
+)
 from medevac.campaigns.spec import Act, Care, Selector, Spec
+from medevac.faults.classes import FaultClass
 from medevac.fleet.node import Capability, Node
-from medevac.policy.plan import Mode
+from medevac.policy.plan import Attempt, Mode, Rung
 from tests.unit.campaigns.fleet import Fleet
 from tests.unit.policy.cases import job, node, policy, with_pool
 
@@ -140,6 +151,24 @@ def test_what_no_campaign_may_touch_is_not_checked_either() -> None:
         listed([node(name="n9", pool=None)], stray, policy=policy(Mode.AUTO))
 
 
+def test_a_machine_that_was_rebooted_too_often_is_left_out_with_the_reason() -> None:
+    def begun(fault_class: FaultClass, days: int) -> Attempt:
+        at = NOW - timedelta(days=days)
+        return Attempt(incident="i", rung=Rung.REBOOT, fault_class=fault_class, fault="f", at=at, outcome="proved")
+
+    tried = {
+        "sim-a/n00": [begun(FaultClass.PLANNED, 1), begun(FaultClass.PLANNED, 2)],
+        "sim-a/n01": [begun(FaultClass.CRITICAL, 1), begun(FaultClass.DEGRADED, 2)],
+        "sim-a/n02": [begun(FaultClass.PLANNED, 1), begun(FaultClass.PLANNED, 8)],
+    }
+    tried = {key.replace("sim-a", fleet(1)[0].cluster): past for key, past in tried.items()}
+    plan = listed(fleet(4), tried=tried)
+    assert {one.node: one.why for one in plan.skipped} == {
+        "n00": "tried twice on this machine in 7 d", "n01": "this machine was rebooted twice in 7 d",
+    }  # fmt: skip
+    assert len(listed(fleet(4), spec(act="check"), tried=tried).members) == 4, "looking wears nothing"
+
+
 # -- stopping --------------------------------------------------------------------------------------------------
 
 
@@ -174,6 +203,39 @@ def test_one_bad_node_is_no_reason_and_neither_is_what_happens_beside_it_too() -
     assert not why_halt(CARE, stormy, staged=True), "the nodes beside fault as often"
     calm = stormy.model_copy(update={"beside_faults": 0})
     assert why_halt(CARE, calm, staged=True)
+
+
+@pytest.mark.parametrize(("size", "at_once"), [(24, 4), (24, 1), (16, 2), (39, 2), (60, 4), (3, 3), (200, 4)])
+def test_a_canary_that_fails_is_the_last_node(size: int, at_once: int) -> None:
+    run = Fleet(size, 1, fails=1.0)
+    run.at_once = at_once
+    assert run.run() is CampaignState.HALTED
+    assert run.acted <= max(1, size // 100)
+    assert f"it failed on {run.acted} of {run.acted} node" in run.why
+
+
+def test_a_canary_that_faults_is_the_last_node_too() -> None:
+    run = Fleet(24, 1, fails=0.0, bad=1.0)
+    run.at_once = 4
+    assert run.run() is CampaignState.HALTED
+    assert (run.acted, "1 of 1 node had a fault" in run.why) == (1, True)
+
+
+def test_half_of_a_stage_is_too_much_and_one_of_many_is_not() -> None:
+    assert why_halt(CARE, Evidence(acted=2, failed=1), staged=True)
+    assert not why_halt(CARE, Evidence(acted=1, failed=1), staged=True, in_hand=19), "the others may tell otherwise"
+    assert not why_halt(CARE, Evidence(acted=3, failed=1), staged=True)
+
+
+def test_a_short_list_is_tried_on_one_then_on_a_few_and_then_on_the_rest() -> None:
+    assert [caps(CARE, size) for size in (5, 24, 60, 1_000)] == [(1, 2, 3), (1, 2, 3), (1, 2, 3), (10, 30, 50)]
+
+
+def test_the_watch_says_what_failed() -> None:
+    ended = {"sent_at": NOW, "over_at": NOW}
+    nodes = nodes_of(1_000, lambda n: {**ended, "state": "failed" if n < 1 else "done"} if n < 10 else {})
+    found = step(CARE, 20, CampaignState.SOAKING, 0, nodes, Beside(), NOW)
+    assert found.why == "9 of 1000 done, 1 failed; watched for 65 min more"
 
 
 # -- widening --------------------------------------------------------------------------------------------------
@@ -290,9 +352,10 @@ def test_an_end_without_what_people_left_out_is_not_told_as_the_whole_list() -> 
 
 def test_a_person_widens_to_the_next_stage_that_takes_more_nodes() -> None:
     assert widened(CARE, 0, nodes_of(1_000, lambda n: through(n, 10, NOW)), NOW) == 1
-    small = nodes_of(4, lambda n: through(n, 1, NOW))
+    small = nodes_of(24, lambda n: through(n, 1, NOW))
     passed = widened(CARE, 0, small, NOW)
-    assert len(step(CARE, 2, CampaignState.RUNNING, passed, small, Beside(), NOW).send) == 2
+    assert passed == 1, "one stage at a time, also of a short list"
+    assert len(step(CARE, 4, CampaignState.RUNNING, passed, small, Beside(), NOW).send) == 1
 
 
 @settings(max_examples=20, deadline=None)
@@ -306,7 +369,7 @@ def test_never_more_at_once_than_allowed_and_never_past_a_stage(size: int, at_on
         nonlocal most
         most = max(most, sum(one.state is NodeState.SENT for one in run.nodes.values()))
         if run.passed < len(run.care.stages):
-            assert run.acted <= max(1, int(size * run.care.stages[run.passed] / 100))
+            assert run.acted <= caps(run.care, size)[run.passed]
         real()
 
     run._live = live  # type: ignore[method-assign]

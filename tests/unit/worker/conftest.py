@@ -199,6 +199,7 @@ def services(registry: Registry, stores: Stores, engine: StubEngine, tmp_path: P
         Person(id="otto", groups=("operator",), token=Token(sha256=sha("otto-token"))),
         Person(id="ada", groups=("approver",), token=Token(sha256=sha("ada-token"))),
         Person(id="grace", groups=("approver",), token=Token(sha256=sha("grace-token"))),
+        Person(id="carl", groups=("capacity-owners",), token=Token(sha256=sha("carl-token"))),
     )
     intake = Intake(inventory=inventory, stores=stores, engine=engine, fold=Fold(60.0), threads=threads)
     yield Services(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -35,10 +36,11 @@ from worker import campaign_desk
 from worker.cli import api as cli_api
 from worker.cli import campaign as commands
 from worker.cli.app import run
+from worker.gateway.app import create_app
 from worker.gateway.services import Services
 from worker.stores import Stores
 
-VERA, OTTO, ADA = (bearer(f"{who}-token") for who in ("vera", "otto", "ada"))
+VERA, OTTO, ADA, GRACE, CARL = (bearer(f"{who}-token") for who in ("vera", "otto", "ada", "grace", "carl"))
 ORDERED = "campaign/driver-580"
 WISH = {"id": "driver-580", "act": "check", "reason": "after the move", "selector": {"clusters": ["sim-a"]}}
 
@@ -88,24 +90,71 @@ async def test_what_is_wrong_is_refused(client: httpx.AsyncClient, wrong: dict[s
     assert status == 422
 
 
-async def test_anyone_stops_it_and_only_approvers_let_a_halted_one_go_on(
+async def test_anyone_stops_it_and_a_halted_one_goes_on_by_as_many_as_agreed_to_it(
     client: httpx.AsyncClient, engine: StubEngine, stores: Stores
 ) -> None:
     await started(client)
     stores.campaigns.move("driver-580", CampaignState.RUNNING, "approved", _now(stores))
-    for what, who, status in (
-        ("pause", VERA, 200), ("resume", VERA, 403), ("resume", OTTO, 200), ("halt", VERA, 200),
-        ("resume", OTTO, 403), ("widen", ADA, 409), ("resume", ADA, 200), ("end", OTTO, 200), ("halt", ADA, 409),
+    for what, who, status, state in (
+        ("pause", VERA, 200, "paused"), ("resume", VERA, 403, "paused"), ("resume", OTTO, 200, "running"),
+        ("halt", VERA, 200, "halted"), ("resume", OTTO, 403, "halted"), ("widen", ADA, 409, "halted"),
+        ("resume", ADA, 200, "halted"), ("resume", ADA, 200, "halted"), ("resume", GRACE, 200, "halted"),
+        ("resume", CARL, 200, "running"), ("end", OTTO, 200, "ending"), ("halt", ADA, 409, "ending"),
     ):  # fmt: skip
         found, answer = await post(client, f"/driver-580/{what}", {"reason": "because"}, who)
-        assert found == status, (what, answer)
-    assert engine.woken == ["campaign/driver-580"] * 5
+        row = stores.campaigns.get("driver-580")
+        assert row is not None
+        assert (found, row.state) == (status, state), (what, answer)
+    assert "campaign/driver-580" in engine.woken
     answer = await client.get("/v1/campaigns/driver-580", headers=VERA)
+    missing = "missing: 1 more of approver, capacity-owners and one of capacity-owners"
     assert [one["text"] for one in answer.json()["orders"]] == [
         "start by otto (api): after the move", "pause by vera (api): because", "resume by otto (api): because",
-        "halt by vera (api): because", "resume by ada (api): because", "end by otto (api): because",
-    ], "what was refused is no order"  # fmt: skip
+        "halt by vera (api): because", f"resume wanted by ada (api): because; {missing}",
+        "resume wanted by grace (api): because; missing: one of capacity-owners",
+        "resume by ada and grace and carl (api): because", "end by otto (api): because",
+    ], "what was refused is no order, and a word said twice is one"  # fmt: skip
     assert (await post(client, "/nothing/halt", {}, VERA))[0] == 404
+
+
+async def test_nobody_widens_alone_and_each_widening_is_one_stage(services: Services, stores: Stores) -> None:
+    now = datetime.now(UTC)
+    app = create_app(replace(services, now=lambda: now))
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://gateway")
+    listed = await started(client)
+    done = {"state": NodeState.DONE, "sent_at": now, "over_at": now}
+    stores.campaigns.change("driver-580", {f"sim-a/{listed[0]}": done})
+    stores.campaigns.move("driver-580", CampaignState.SOAKING, "watched", now, passed=0)
+    status, answer = await post(client, "/driver-580/widen", {}, ADA)
+    assert (status, answer["answer"]) == (
+        200,
+        "campaign driver-580 stays soaking; ada said widen; missing within 60 min: "
+        "1 more of approver, capacity-owners and one of capacity-owners",
+    )
+    now += timedelta(minutes=61)
+    _, answer = await post(client, "/driver-580/widen", {}, CARL)
+    assert "stays soaking; carl said widen" in answer["answer"]
+    assert "it is more than 60 min old" in answer["answer"], "who looked an hour ago has seen another campaign"
+    stores.campaigns.change("driver-580", {f"sim-a/{listed[0]}": {"fault": "xid/79"}})
+    _, answer = await post(client, "/driver-580/widen", {}, ADA)
+    assert "stays soaking; ada said widen" in answer["answer"]
+    assert "1 more failures, faults or lost jobs were seen since" in answer["answer"]
+    _, answer = await post(client, "/driver-580/widen", {}, CARL)
+    assert answer["answer"] == "campaign driver-580 is running by ada and carl"
+    row = stores.campaigns.get("driver-580")
+    assert row is not None
+    assert (row.state, row.passed) == (CampaignState.RUNNING, 1)
+    stores.campaigns.move("driver-580", CampaignState.SOAKING, "watched", now)
+    _, answer = await post(client, "/driver-580/widen", {}, GRACE)
+    assert "stays soaking" in answer["answer"], "what was said of one stage is nothing for the next"
+
+
+async def test_who_asked_for_it_has_no_word_in_going_on(client: httpx.AsyncClient, stores: Stores) -> None:
+    _, planned = await post(client, "/plan", WISH, ADA)
+    await post(client, "", {**WISH, "plan_hash": planned["plan_hash"]}, ADA)
+    stores.campaigns.move("driver-580", CampaignState.HALTED, "it failed on 1 of 1 node", _now(stores))
+    status, answer = await post(client, "/driver-580/resume", {}, ADA)
+    assert (status, "ada asked for this campaign" in answer["error"]) == (403, True)
 
 
 @pytest.mark.parametrize("stop", ["halt", "end"])
@@ -143,7 +192,8 @@ async def test_who_lets_it_go_on_after_it_halted_itself_has_weighed_what_was_see
     stores.campaigns.change("driver-580", {f"sim-a/{node}": failed for node in listed[:2]})
     for why, known in (("halted by vera: smoke", None), ("it failed on 2 of 2 nodes", 2)):
         stores.campaigns.move("driver-580", CampaignState.HALTED, why, now)
-        assert (await post(client, "/driver-580/resume", {"reason": "a broken BMC"}, ADA))[0] == 200
+        for who in (ADA, CARL):
+            assert (await post(client, "/driver-580/resume", {"reason": "a broken BMC"}, who))[0] == 200
         row = stores.campaigns.get("driver-580")
         assert row is not None
         assert (row.known and row.known.failed) == known
@@ -266,11 +316,23 @@ def test_a_fault_before_the_act_says_nothing_of_it(running: Running, canary: Nod
     assert (first.state, first.fault, first.over_at) == (NodeState.SKIPPED, None, None)
 
 
+def test_a_node_to_which_nothing_was_done_is_no_failure(running: Running, canary: Node) -> None:
+    """Worn out by earlier repairs, say: what was planned for it tells nothing of the act."""
+    running.shows(canary, State.HANDED_OVER, summary="no rung of ladder `campaign/driver-580` is left")
+    stepped = running.step()
+    first = running.node(canary.name)
+    assert (first.state, first.over_at) == (NodeState.SKIPPED, None)
+    assert "no rung of ladder" in first.why
+    assert (canary.name, Kind.RECOVERED) in running.told, "the order is taken back"
+    assert stepped.state is CampaignState.RUNNING
+    assert len(running.sent) == 2, "another takes its place"
+
+
 def test_a_failure_is_counted_once_though_its_incident_is_written_again(running: Running, canary: Node) -> None:
-    running.shows(canary, State.HANDED_OVER, summary="no proof")
+    running.shows(canary, State.HANDED_OVER, summary="no proof", order_sent=True)
     running.step()
     running.now += timedelta(minutes=1)
-    running.shows(canary, State.HANDED_OVER, summary="no proof; ada looks", rev=1)
+    running.shows(canary, State.HANDED_OVER, summary="no proof; ada looks", rev=1, order_sent=True)
     running.step()
     first = running.node(canary.name)
     assert (first.state, first.fault) == (NodeState.FAILED, None)
@@ -415,12 +477,13 @@ async def test_one_who_lets_it_go_on_has_weighed_the_nodes_that_are_out(
         marked(registry, node, "inc-other")
     halted = running.step()
     assert (halted.state, "out of service by other causes" in halted.why) == (CampaignState.HALTED, True)
-    status, _ = await post(client, "/driver-580/resume", {"reason": "a known rack"}, ADA)
-    assert status == 200
+    for who in (ADA, CARL):
+        assert (await post(client, "/driver-580/resume", {"reason": "a known rack"}, who))[0] == 200
     assert running.step().state is CampaignState.RUNNING
     marked(registry, ill[2], "inc-other")
     assert running.step().state is CampaignState.HALTED, "one more than they had seen"
-    await post(client, "/driver-580/resume", {"reason": "that too"}, ADA)
+    for who in (CARL, ADA):
+        await post(client, "/driver-580/resume", {"reason": "that too"}, who)
     for node in ill[:3]:
         registry.cluster("sim-a").lift(node.name, "inc-other")
     assert running.step().state is CampaignState.RUNNING
@@ -435,7 +498,7 @@ def test_nodes_on_which_it_failed_are_counted_as_that_alone(
     failed = [canary, *[node for node in in_train(world) if node.name != canary.name][:1]]
     for node in failed:
         marked(registry, node, f"inc-{node.name}")
-        running.shows(node, State.HANDED_OVER, id=f"inc-{node.name}", summary="no proof")
+        running.shows(node, State.HANDED_OVER, id=f"inc-{node.name}", summary="no proof", order_sent=True)
         sent = {"state": NodeState.SENT, "sent_at": running.now}
         stores.campaigns.change("driver-580", {f"sim-a/{node.name}": sent})
     running.step()
@@ -592,14 +655,18 @@ async def test_an_order_stands_though_the_next_step_says_what_it_waits_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     running.stores.campaigns.move("driver-580", CampaignState.HALTED, "it failed on 2 of 2 nodes", running.now)
-    await post(client, "/driver-580/resume", {"reason": "a broken BMC", "via": "cli"}, ADA)
+    for who in (CARL, ADA):
+        await post(client, "/driver-580/resume", {"reason": "a broken BMC", "via": "cli"}, who)
     stepped = running.step()
-    assert [word.text for word in stepped.words] == ["resume by ada (cli): a broken BMC"], "to be told in chat"
+    assert [word.text for word in stepped.words] == [
+        "resume wanted by carl (cli): a broken BMC; missing: 1 more of approver, capacity-owners",
+        "resume by carl and ada (cli): a broken BMC",
+    ], "to be told in chat"
     told = sig.CampaignStepRequest(campaign="driver-580", n=2, told=stepped.words[-1].n)
     assert running.run(told).words == ()
     monkeypatch.setattr(commands, "_api", lambda: Api(services))
     assert await asyncio.to_thread(run, ["campaign", "show", "driver-580"]) == 0
-    assert "resume by ada (cli): a broken BMC" in " ".join(capsys.readouterr().out.split())
+    assert "resume by carl and ada (cli): a broken BMC" in " ".join(capsys.readouterr().out.split())
     status, _ = await post(client, "/driver-580/pause", {"via": "slack"}, ADA)
     assert status == 422, "only Slack's own door says that"
 
@@ -631,6 +698,31 @@ async def test_the_work_of_many_nodes_is_read_in_one(
     monkeypatch.setattr(registry.cluster("sim-a"), "workloads", never)
     _, together = await post(client, "/plan", wish)
     assert together["plan"]["members"] == one_by_one["plan"]["members"]
+
+
+async def test_the_whole_plan_is_shown_to_those_who_are_asked(
+    client: httpx.AsyncClient, services: Services, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], stores: Stores,
+) -> None:  # fmt: skip
+    wish = WISH | {"act": "reboot", "drain": "now", "selector": {"clusters": ["sim-a"]}, "care": {"soak": "0s"}}
+    _, planned = await post(client, "/plan", wish)
+    plan = planned["plan"]
+    assert (await post(client, "", wish | {"plan_hash": planned["plan_hash"]}))[0] == 202
+    row = stores.campaigns.get("driver-580")
+    assert row is not None
+    asked = campaign_desk.question(row.plan, stores.policies.active().policy, _now(stores))
+    assert asked.waiter.text.startswith(f"drain now, reboot: {len(plan['members'])} nodes. Differs from what is")
+    monkeypatch.setattr(commands, "_api", lambda: Api(services))
+    assert await asyncio.to_thread(run, ["campaign", "show", "driver-580", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["campaign"]["plan"]["members"] == plan["members"]
+    assert await asyncio.to_thread(run, ["campaign", "show", "driver-580"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "to each: drain now, reboot" in shown
+    assert "differs from what is shipped: soak 0 s (shipped 65 min)" in shown
+    assert all(f"sim-a/{member['node']}" in shown for member in plan["members"])
+    for skipped in plan["skipped"]:
+        assert f"sim-a/{skipped['node']}" in shown
+        assert skipped["why"][:20] in shown
 
 
 def test_a_list_that_takes_too_long_says_so_and_blames_no_gateway(
