@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, Describe
 
 from activities.evidence_store import EvidenceStore
 from activities.failures import redact
-from activities.ports import HasRights, HasUnaskedRights, Unreadable
+from activities.ports import CanBeAsked, HasRights, HasUnaskedRights, NotSent, Unclear, Unreadable
 from activities.registry import Registry
 from activities.signatures import Queue
 from medevac.policy.plan import Mode
@@ -47,7 +47,12 @@ SEE_EVIDENCE = "see `evidence` in docs/kubernetes.md"
 SEE_PARTS = "correct the part's options, its credentials or its network"
 PARTS_FIRST = "put what is said of the configuration and its parts right first"
 _NO_CONFIGURATION = "not looked at: the configuration can't be read"
-PAGES = {"provider": "docs/providers.md", "chat": "docs/slack.md", "tickets": "docs/cases.md"}
+PAGES = {
+    "provider": "docs/providers.md",
+    "chat": "docs/slack.md",
+    "tickets": "docs/cases.md",
+    "pager": "docs/operate/on-call.md",
+}
 T = TypeVar("T")
 
 
@@ -170,7 +175,7 @@ async def _parts(house: House) -> list[Finding]:
     looks = [
         finding(what, aside(partial(_look, what, part)), SEE_PARTS, LIMIT_S)
         for what, part in built.parts.items()
-        if isinstance(part, HasRights) or what.startswith("cluster ")
+        if isinstance(part, HasRights) or what.startswith(("cluster ", "pager "))
     ]
     whole = Finding(what="parts", ok=True, text=f"{_and(built.parts)} can be made")
     if built.wrong:
@@ -183,12 +188,26 @@ def _look(what: str, part: Any) -> str:
     kind = what.partition(" ")[0]
     page = PAGES.get(kind, "docs/kubernetes.md")
     _rights(part, page)
+    if kind == "pager":
+        return _pager(part)
     unasked = part.unasked_rights() if isinstance(part, HasUnaskedRights) else []
     if kind != "cluster":
         return "; ".join(("has what it needs", *unasked))
     if not list(islice(part.nodes(), 1)):
         raise _Bad("shows no node", "look at its credentials' rights and its node selector")
     return f"can be read{' (simulated)' if part.simulated else ''}"
+
+
+def _pager(part: Any) -> str:
+    """It wakes nobody: a page for a look would be one too many at three in the morning."""
+    if not isinstance(part, CanBeAsked):
+        return "can be made; nothing was sent, as it has no way to be asked that wakes nobody: page it once by hand"
+    try:
+        return part.ask()
+    except (NotSent, Unclear) as error:
+        raise _Bad(
+            f"a page would not be taken: {error}", "see its key, its address and its network (docs/operate/on-call.md)"
+        ) from error
 
 
 def _rights(part: object, page: str) -> None:

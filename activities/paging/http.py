@@ -12,6 +12,8 @@ from activities.ports import NotAllowed, NotSent, Unclear
 from activities.secret import Secret
 from medevac.model import Model
 
+ASKED = "medevac/doctor"
+"""Key of a page that never stands: to resolve it wakes nobody."""
 THROTTLED_S = 30.0
 
 

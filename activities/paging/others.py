@@ -38,6 +38,12 @@ class Apprise:
     def resolve(self, page: Page) -> None:
         self._tell(f"resolved: {page.title}", "This doesn't need anybody any more.", "success")
 
+    def ask(self) -> str:
+        return (
+            "its address can be read, and nothing was sent, as every message to it wakes somebody: try it by hand, with"
+            " `apprise -t test -b test ADDRESS`"
+        )
+
     def _to(self) -> Any:
         made = self._apprise.Apprise.instantiate(secret_of(self.name, self._options.url), suppress_exceptions=True)
         if made is not None:

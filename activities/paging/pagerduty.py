@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from activities.paging.http import PagerOptions, client, secret_of, send
+from activities.paging.http import ASKED, PagerOptions, client, secret_of, send
 from activities.ports import Page
 from activities.secret import SafeUrl, Secret
 
@@ -37,6 +37,13 @@ class PagerDuty:
 
     def resolve(self, page: Page) -> None:
         self._send("resolve", page)
+
+    def ask(self) -> str:
+        self._send("resolve", Page(key=ASKED, title="", source="medevac"))
+        return (
+            "took an event that wakes nobody, so its key is one; of which service, and whom that wakes, it doesn't say:"
+            " try by hand, with a `trigger` sent to /v2/enqueue by curl, and look where it arrives"
+        )
 
     def _send(self, action: str, page: Page, **more: Any) -> None:
         key = secret_of(self.name, self._options.routing_key)

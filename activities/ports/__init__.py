@@ -29,6 +29,7 @@ from activities.ports.cluster import (
 from activities.ports.desks import (
     About,
     Board,
+    CanBeAsked,
     Chat,
     CheckResult,
     Checks,
@@ -64,6 +65,7 @@ __all__ = [
     "About",
     "ActsOnNodes",
     "Board",
+    "CanBeAsked",
     "CanFree",
     "CanProbe",
     "CanRequeue",

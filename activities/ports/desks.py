@@ -192,3 +192,14 @@ class Pager(Protocol):
     def resolve(self, page: Page) -> None:
         """It doesn't stand any more. One that nobody knows is resolved. Raises as `page` does."""
         ...
+
+
+@runtime_checkable
+class CanBeAsked(Protocol):
+    """Optional, of a pager: shows that it would be heard, and wakes nobody."""
+
+    def ask(self) -> str:
+        """What that has shown, what it can't show, and how to try the rest by hand, in one line. May be made at any
+        time. Raises `NotSent`, `Unclear` where a page wouldn't be taken either.
+        """
+        ...

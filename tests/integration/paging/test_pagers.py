@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from activities.paging import opsgenie, others, pagerduty
-from activities.ports import NotSent, Page, Pager
+from activities.ports import CanBeAsked, NotSent, Page, Pager, Unclear
 from activities.storage.tables import breakers
 from medevac.approvals.approval import ApprovalResult, ApprovalState, ApprovalView, Waiter
 from medevac.campaigns.listing import CampaignPlan, Member
@@ -75,6 +75,16 @@ def test_a_page_stands_once_and_is_resolved_by_its_key(pager: Pager, far: FarSid
     pager.resolve(PAGE)
     assert not far.open
     pager.resolve(PAGE)
+
+
+def test_asked_whether_it_would_be_heard_it_wakes_nobody(pager: Pager, far: FarSide) -> None:
+    assert isinstance(pager, CanBeAsked)
+    assert "by hand" in pager.ask()
+    assert not far.open
+    assert all("trigger" not in json.dumps(body) and path != "/v2/alerts" for path, body in far.calls)
+    far.failing = True
+    with pytest.raises(Unclear, match="503"):
+        pager.ask()
 
 
 def test_the_longest_page_is_taken(pager: Pager, far: FarSide) -> None:

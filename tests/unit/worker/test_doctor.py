@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pydantic import JsonValue
 
 from activities.evidence_store import FolderStore
-from activities.ports import NotAllowed, Unreadable
+from activities.ports import NotAllowed, NotSent, Page, Unreadable
 from activities.registry import Registry
 from activities.storage.certificates import Certificate
 from worker import doctor
@@ -70,6 +71,40 @@ async def test_a_part_that_hangs_holds_up_no_other(
     assert found[f"provider {other.name}"].text == "lacks: RebootInstances"
     assert found["cluster sim-a"].ok
     assert found["trust"].ok
+
+
+class Wakes:
+    """A pager; `ask` is what its far side says."""
+
+    simulated = True
+
+    def __init__(self, name: str, error: Exception | None = None) -> None:
+        self.name, self.error = name, error
+
+    def page(self, page: Page) -> None:
+        raise AssertionError("the doctor wakes nobody")
+
+    resolve = page
+
+    def ask(self) -> str:
+        if self.error is not None:
+            raise self.error
+        return "key accepted"
+
+
+async def test_each_pager_is_asked_and_nobody_is_woken(
+    examined: Settings, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = Wakes("own")
+    refused = NotSent("pager eu: HTTP 401: Could not authenticate", final=True)
+    plain = SimpleNamespace(name=silent.name, simulated=True, page=silent.page, resolve=silent.resolve)
+    monkeypatch.setattr(registry, "pagers", (Wakes("oncall"), Wakes("eu", refused), plain))
+    found = await findings(examined)
+    assert (found["pager oncall"].ok, found["pager oncall"].text) == (True, "key accepted")
+    assert not found["pager eu"].ok
+    assert "HTTP 401" in found["pager eu"].text
+    assert "docs/operate/on-call.md" in found["pager eu"].fix
+    assert "nothing was sent" in found["pager own"].text
 
 
 BROKEN = """
