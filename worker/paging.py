@@ -16,7 +16,7 @@ from activities.storage.posts import Post
 from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalState, ApprovalView
 from medevac.campaigns.progress import stopped_itself
-from medevac.fleet.order import ORDER
+from medevac.fleet.order import unplanned
 from medevac.incident import IncidentView, State
 from medevac.model import digest
 from worker import metrics
@@ -72,7 +72,7 @@ class Pages:
             view
             for view in sorted(opened, key=lambda view: view.opened_at)
             if (view.state is State.HANDED_OVER or view.id in expired)
-            and not _untouched(view)
+            and not _unplanned(view)
             and not self._quiet(view, now)
         ]
         found = [self._incident(view, expired) for view in needy[:ALONE]]
@@ -212,12 +212,8 @@ class Pages:
         return Told.TAKEN
 
 
-def _untouched(view: IncidentView) -> bool:
-    """A campaign's order for which nothing could be planned: its campaign notes the node as left out, and takes the
-    order back. Nobody has anything to do there.
-    """
-    ordered = all(fault.startswith(ORDER) for fault in (*view.faults, view.fault or ""))
-    return ordered and view.state is State.HANDED_OVER and view.rung is None and not view.order_sent
+def _unplanned(view: IncidentView) -> bool:
+    return view.state is State.HANDED_OVER and unplanned(view.faults, view.rung, view.order_sent)
 
 
 def _said(page: Page) -> str:

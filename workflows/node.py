@@ -9,6 +9,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities import signatures as sig
     from medevac.events.event import HealthEvent
+    from medevac.fleet.order import unplanned
     from medevac.incident import End, IncidentView, State
     from medevac.policy.plan import Action, Plan, Rung
     from workflows.evacuation import Evacuation
@@ -243,7 +244,8 @@ class NodeWorkflow(Orders):
             await self.telling.record()
         why = "; ".join(filter(None, (*plan.reasons[:3], run.of_successor)))
         text = f"{run.cluster}/{run.node} needs a person: {plan.cause}. {why}"
-        self.telling.beside(self.telling.notify(f"handed over {plan.cause}", text, page=True))
+        page = not unplanned(run.faults.codes, plan.rung, run.order_sent)
+        self.telling.beside(self.telling.notify(f"handed over {plan.cause}", text, page=page))
         await self.steps.until(lambda: run.changed or self._person() or run.woken, LOOK_AGAIN_S)
         return await self._answered(plan)
 

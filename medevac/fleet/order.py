@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from medevac.fleet.node import Identity
 from medevac.model import Model
 
@@ -49,3 +51,10 @@ class Order(Model):
         if self.uid is not None and found.uid != self.uid:
             return f"it was made anew: uid {found.uid} now; campaign {self.campaign} lists {self.uid}"
         return ""
+
+
+def unplanned(faults: Collection[str], rung: str | None, sent: bool) -> bool:
+    """True of an incident of orders alone for which no rung could be planned. The campaign notes the node as left out
+    and takes its order back, which ends the incident: nobody has anything to do there, and nobody is woken.
+    """
+    return bool(faults) and all(code.startswith(ORDER) for code in faults) and rung is None and not sent

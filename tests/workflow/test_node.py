@@ -127,6 +127,31 @@ async def test_an_order_for_a_machine_that_left_before_its_turn_is_no_persons_to
     await handle.terminate("done")
 
 
+async def test_an_order_for_which_no_rung_is_left_wakes_nobody_and_ends_as_it_is_taken_back(
+    start: Start, script: Script
+) -> None:
+    order = Order(campaign="drv", approval="campaign-drv", rung="reboot")
+    code = order.code
+
+    def planner(request: sig.PlanRequest) -> Plan:
+        if not request.faults.codes:
+            return plan_for(request, action=Action.WITHDRAW, rung=None)
+        reasons = (f"no rung of ladder `{code}` is left",)
+        return plan_for(request, action=Action.HAND_OVER, rung=None, mark=False, reasons=reasons)
+
+    script.planner = planner
+    planned = {"kind": Kind.PLANNED, "fault_class": FaultClass.PLANNED, "order": order, "boot_id": None}
+    told = fault(code).model_copy(update=planned)
+    handle = await start(told)
+    await reaches(handle, State.HANDED_OVER)
+    await wait_for(script, "notify")
+    assert [request.page for request in script.asked(sig.NOTIFY)] == [False]
+    back = told.model_copy(update={"id": "back", "kind": Kind.RECOVERED, "order": None})
+    await handle.signal(NodeWorkflow.report, back)
+    assert await handle.result() == "withdrawn"
+    assert "act" not in script.names()
+
+
 async def test_a_node_that_registered_anew_is_marked_again(start: Start, script: Script) -> None:
     """The same machine under a new node object carries no mark; that is nobody's veto."""
     anew = IDENTITY.model_copy(update={"uid": "uid-2"})

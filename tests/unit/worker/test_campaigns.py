@@ -21,14 +21,16 @@ from activities.campaign_world import CampaignWorld
 from activities.campaigning import CampaignActivities
 from activities.census import CensusTaker
 from activities.failures import Bounded
-from activities.ports import CheckResult, Mark
+from activities.ports import CheckResult, Mark, Verb
 from activities.registry import Registry
+from activities.storage.intents import Intents
 from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState
 from medevac.events.event import HealthEvent, Kind
-from medevac.faults.classes import Covers
+from medevac.faults.classes import Covers, FaultClass
 from medevac.fleet.node import Node
 from medevac.incident import End, IncidentView, State, StepKey, Stop
 from medevac.policy.loading import preset
+from medevac.policy.plan import Rung
 from simulation.world import World
 from tests.unit.worker.conftest import StubEngine, bearer, view_of
 from tests.unit.worker.test_case_commands import Api
@@ -155,6 +157,21 @@ async def test_who_asked_for_it_has_no_word_in_going_on(client: httpx.AsyncClien
     stores.campaigns.move("driver-580", CampaignState.HALTED, "it failed on 1 of 1 node", _now(stores))
     status, answer = await post(client, "/driver-580/resume", {}, ADA)
     assert (status, "ada asked for this campaign" in answer["error"]) == (403, True)
+
+
+async def test_a_machine_that_the_ledger_knows_as_worn_is_left_out(
+    client: httpx.AsyncClient, stores: Stores, world: World
+) -> None:
+    node, now = in_train(world)[0], datetime.now(UTC)
+    for n, fault_class in enumerate((FaultClass.CRITICAL, FaultClass.DEGRADED)):
+        key = StepKey(incident=f"inc-{n}", step="act-reboot")
+        _, ours = Intents(stores.database).begin(
+            key, Verb.REBOOT, node.cluster, node.name, node.machine.id, "boot", Rung.REBOOT, "xid/79", fault_class, now
+        )
+        assert ours
+    _, planned = await post(client, "/plan", WISH | {"act": "reboot", "selector": {"pools": ["train"]}})
+    skipped = {one["node"]: one["why"] for one in planned["plan"]["skipped"]}
+    assert skipped == {node.name: "this machine was rebooted twice in 7 d"}
 
 
 @pytest.mark.parametrize("stop", ["halt", "end"])
