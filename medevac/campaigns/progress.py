@@ -206,15 +206,17 @@ def step(
     if halted := why_halt(care, evidence(seen, beside).since(known or Evidence()), staged=staged, in_hand=seen.sent):
         return Step(state=CampaignState.HALTED, passed=passed, why=halted)
     cap = _cap(care, passed, len(nodes))
-    failed = f", {seen.failed} failed" if seen.failed else ""
+    not_well = f", {seen.failed} failed" if seen.failed else ""
+    if skipped := seen.skipped - sum(bool(one.by) for one in nodes):
+        not_well += f", {skipped} skipped"
     out = f", {words}" if (words := left_out(nodes)) else ""
     if seen.sent == 0 and (seen.begun >= cap or not seen.waiting):
         left_s = care.soak - (now - seen.last).total_seconds() if seen.last else 0.0
         if left_s > 0:
-            why = f"{seen.done} of {len(nodes)} done{failed}{out}; watched for {left_s / 60:.0f} min more"
+            why = f"{seen.done} of {len(nodes)} done{not_well}{out}; watched for {left_s / 60:.0f} min more"
             return Step(state=CampaignState.SOAKING, passed=passed, why=why, look_again_s=min(left_s, care.look))
         if not seen.waiting and holds:
-            why = f"drained and held{failed}{out}; `medevac campaign end` has them checked and returned"
+            why = f"drained and held{not_well}{out}; `medevac campaign end` has them checked and returned"
             return Step(state=CampaignState.SOAKING, passed=len(care.stages), why=why, look_again_s=care.look)
         if not seen.waiting:
             why = ended(nodes, seen)
@@ -223,7 +225,9 @@ def step(
     room = max(0, min(at_once - seen.sent, cap - seen.begun))
     send = tuple(islice((one.key for one in nodes if one.state is NodeState.WAITING), room))
     stage = f"stage {passed + 1} of {len(care.stages)}" if staged else "the stages are behind"
-    why = f"{stage}: {seen.done} done{failed}, {seen.sent + len(send)} in hand, {seen.waiting - len(send)} to come{out}"
+    why = (
+        f"{stage}: {seen.done} done{not_well}, {seen.sent + len(send)} in hand, {seen.waiting - len(send)} to come{out}"
+    )
     return Step(state=CampaignState.RUNNING, passed=passed, why=why, send=send, look_again_s=care.look)
 
 

@@ -236,6 +236,9 @@ def test_the_watch_says_what_failed() -> None:
     nodes = nodes_of(1_000, lambda n: {**ended, "state": "failed" if n < 1 else "done"} if n < 10 else {})
     found = step(CARE, 20, CampaignState.SOAKING, 0, nodes, Beside(), NOW)
     assert found.why == "9 of 1000 done, 1 failed; watched for 65 min more"
+    nodes[999] = nodes[999].model_copy(update={"state": NodeState.SKIPPED, "why": "it is gone"})
+    found = step(CARE, 20, CampaignState.SOAKING, 0, nodes, Beside(), NOW)
+    assert found.why == "9 of 1000 done, 1 failed, 1 skipped; watched for 65 min more"
 
 
 # -- widening --------------------------------------------------------------------------------------------------
