@@ -9,10 +9,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from activities.census import CensusTaker
+from activities.signatures import EVACUATE
 from activities.storage.campaigns import CampaignRow
 from activities.storage.database import Database
 from activities.storage.ledger import incident_view
-from activities.storage.tables import events, incidents
+from activities.storage.tables import events, incidents, lines
 from medevac.campaigns.progress import Beside, NodeProgress, NodeState
 from medevac.campaigns.spec import CHECKED, Act
 from medevac.faults.classes import FaultClass
@@ -80,6 +81,7 @@ class CampaignWorld:
                     mine.setdefault(key, view)
                 else:
                     others.setdefault(key, []).append(view)
+        emptied = self._emptied({view.id for view in mine.values() if view.state is State.HANDED_OVER})
         changes: dict[str, Change] = {}
         faults: dict[str, str] = {}
         jobs: dict[str, str] = {}
@@ -95,7 +97,8 @@ class CampaignWorld:
                 if change is not None:
                     changes[one.key] = change
             elif one.state is NodeState.SENT:
-                change = _of_sent(one, own, other, code, row.plan.spec.act, now)
+                touched = own is not None and (own.order_sent or own.id in emptied)
+                change = _of_sent(one, own, other, code, row.plan.spec.act, touched, now)
                 if change is not None:
                     changes[one.key] = change
                 elif own is None:
@@ -129,6 +132,14 @@ class CampaignWorld:
             unheard=tuple(unheard),
             untouched=tuple(untouched),
         )
+
+    def _emptied(self, handed_over: set[str]) -> set[str]:
+        """Those of which a drain had begun: it failed, or the act was never reached after it."""
+        if not handed_over:
+            return set()
+        drains = sa.select(lines.c.incident).where(lines.c.step == EVACUATE.name, lines.c.kind == "step")
+        with self._db.reading() as connection:
+            return set(connection.scalars(drains.where(lines.c.incident.in_(handed_over)).distinct()))
 
     def _out(self, row: CampaignRow, ours: set[str]) -> dict[str, float]:
         """Percent of each pool: out of service, by others' doing or for a fault, but not by this campaign."""
@@ -174,9 +185,10 @@ def _of_sent(
     others: Iterable[IncidentView],
     code: str,
     act: Act,
+    touched: bool,
     now: datetime,
 ) -> Change | None:
-    """None while its incident is at work, or hasn't begun yet."""
+    """None while its incident is at work, or hasn't begun yet. `touched`: it was emptied for the act, or acted on."""
     if mine is None:
         other = next((view for view in others if view.end is None), None)
         if other is not None:
@@ -195,8 +207,7 @@ def _of_sent(
         return Change(state=NodeState.DONE, why="drained, and held until the campaign ends", **done)
     if mine.state is State.OBSERVED:
         return Change(state=NodeState.SKIPPED, why=mine.summary[:500], withdraw=True, **done)
-    if mine.state is State.HANDED_OVER and not mine.order_sent and act is not Act.DRAIN:
-        # Nothing was done to the machine, so it tells nothing of the act; where emptying it is the act, it does.
+    if mine.state is State.HANDED_OVER and not touched:
         return Change(state=NodeState.SKIPPED, why=mine.summary[:500], withdraw=True, **done)
     if mine.state is State.HANDED_OVER:
         return Change(state=NodeState.FAILED, why=mine.summary[:500], withdraw=True, **done)

@@ -28,7 +28,7 @@ from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState
 from medevac.events.event import HealthEvent, Kind
 from medevac.faults.classes import Covers, FaultClass
 from medevac.fleet.node import Node
-from medevac.incident import End, IncidentView, State, StepKey, Stop
+from medevac.incident import End, IncidentView, Line, State, StepKey, Stop
 from medevac.policy.loading import preset
 from medevac.policy.plan import Rung
 from simulation.world import World
@@ -343,6 +343,17 @@ def test_a_node_to_which_nothing_was_done_is_no_failure(running: Running, canary
     assert (canary.name, Kind.RECOVERED) in running.told, "the order is taken back"
     assert stepped.state is CampaignState.RUNNING
     assert len(running.sent) == 2, "another takes its place"
+
+
+def test_a_drain_that_fails_counts_though_the_act_was_never_reached(
+    running: Running, canary: Node, stores: Stores
+) -> None:
+    """Else one that fails everywhere would evict its way through the list."""
+    mine = running.shows(canary, State.HANDED_OVER, summary="a pod of gang/7 can't be evicted")
+    key = StepKey(incident=mine.id, step="evacuate", n=1)
+    stores.ledger.add_lines([Line(key=key, at=running.now, kind="step", text="evacuate: blocked")])
+    running.step()
+    assert running.node(canary.name).state is NodeState.FAILED
 
 
 def test_a_failure_is_counted_once_though_its_incident_is_written_again(running: Running, canary: Node) -> None:
