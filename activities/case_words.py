@@ -51,11 +51,12 @@ def reference(case: Case) -> TicketRef:
 def question(case: Case, policy: Policy, version: int, now: datetime) -> ApprovalRequest:
     """Shows what would leave the company, word by word."""
     subject = case.subjects[0]
-    why = (f"the first ticket with {case.provider} on this installation",)
+    again = ("people have not let this letter go before",) if case.denied else ()
+    why = (f"the first ticket with {case.provider} on this installation", *again)
     text = f"{case.letter.title}\n{case.letter.body}"
     need = policy.need(policy.who_may.reboot, why)
     return ApprovalRequest(
-        id=f"first-{case.id}",
+        id=f"first-{case.id}" if case.tries == 1 else f"first-{case.id}-{case.tries}",
         title=f"write to {case.provider} for the first time: {case.letter.title}",
         need=need,
         requested_by="medevac",

@@ -104,13 +104,24 @@ class CaseActivities:
     # -- before there is a ticket ------------------------------------------------------------------------------
 
     def _asked(self, case: Case, policy: Policy, version: int) -> tuple[Case, ApprovalRequest | None]:
-        """Of several that wait for the first yes, the oldest asks; the others go once it is given."""
-        if self._cases.introduced(case.provider):
-            why = f"a person has let {case.provider} be written to"
-            return self._change(case.id, lambda c: course.decided(c, True, why, self._clock())), None
-        if self._cases.first_asked(case.provider) != case.id:
-            return case, None
+        """Of several that wait for the first yes, the oldest asks; the others go once it has a ticket. One that was
+        denied asks again itself, whatever others were allowed."""
+        if not case.denied:
+            if why := self._needs_no_yes(case):
+                return self._change(case.id, lambda c: course.decided(c, True, why, self._clock())), None
+            if self._cases.first_of(case.provider) != case.id:
+                return case, None
         return case, question(case, policy, version, self._clock())
+
+    def _needs_no_yes(self, case: Case) -> str:
+        """Why nobody has to be asked; empty where somebody has."""
+        if self._cases.introduced(case.provider):
+            return f"a person has let {case.provider} be written to"
+        try:
+            simulated = self._registry.tickets(case.provider).simulated
+        except NotConfigured as error:
+            return str(error)  # Nothing can be opened, which is said at once.
+        return "its ticket system is simulated" if simulated else ""
 
     def _open(self, case: Case) -> Case:
         now = self._clock

@@ -39,7 +39,7 @@ class Provider(Model):
     """What is known about one provider's cases, when another one is about to be made."""
 
     introduced: bool
-    """A person has let a case of it go out before, or one waits for that."""
+    """It has had a ticket: a person has let one go out before."""
     lately: int
     """Single cases of the last hour."""
     gathering: Case | None
@@ -120,11 +120,12 @@ class Cases:
         with self._db.reading() as connection:
             return [Case.model_validate(view) for view in connection.execute(query).scalars()]
 
-    def first_asked(self, provider: str) -> str | None:
-        """Of the cases that wait for a person's yes to their provider: the one that asks."""
+    def first_of(self, provider: str) -> str | None:
+        """Of the cases of a provider without a ticket so far, the one that asks, or that has its yes and is being
+        opened: the others wait for what becomes of it."""
         query = (
             sa.select(t.c.id)
-            .where(t.c.provider == provider, t.c.state == CaseState.ASKED)
+            .where(t.c.provider == provider, t.c.state.in_([CaseState.ASKED, CaseState.OPENING]))
             .order_by(t.c.opened_at, t.c.id)
             .limit(1)
         )
@@ -132,7 +133,7 @@ class Cases:
             return connection.execute(query).scalar_one_or_none()
 
     def introduced(self, provider: str) -> bool:
-        """Whether a person has let a case of this provider go out before."""
+        """Whether a case of this provider has gone out before: a yes that came to nothing lets no other letter out."""
         with self._db.reading() as connection:
             return self._introduced(connection, provider)
 
@@ -195,10 +196,7 @@ class Cases:
         )
 
     def _introduced(self, connection: Connection, provider: str) -> bool:
-        query = sa.select(t.c.id).where(
-            t.c.provider == provider,
-            sa.or_(t.c.ticket.is_not(None), t.c.state.in_([CaseState.OPENING, CaseState.WAITING])),
-        )
+        query = sa.select(t.c.id).where(t.c.provider == provider, t.c.ticket.is_not(None))
         return connection.execute(query.limit(1)).first() is not None
 
     def _read(self, connection: Connection, id: str, lock: bool = False) -> Case | None:

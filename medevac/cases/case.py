@@ -133,6 +133,8 @@ class Case(Model):
     ticket: Ticket | None = None
     tries: int = 1
     """Of opening it; a person may ask for another."""
+    denied: bool = False
+    """People have said no to this very letter, or nobody has said yes: it leaves only by a yes of its own."""
     trouble_since: datetime | None = None
     """The ticket system has not been reached since."""
     trouble_told: bool = False

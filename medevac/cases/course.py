@@ -48,8 +48,10 @@ def decided(case: Case, yes: bool, why: str, now: datetime) -> Case:
     if case.state is not CaseState.ASKED:
         return case
     if yes:
-        return case.model_copy(update={"state": CaseState.OPENING, "why": why, "updated_at": now})
-    failed = case.model_copy(update={"state": CaseState.FAILED, "why": f"no ticket: {why}", "updated_at": now})
+        changes = {"state": CaseState.OPENING, "why": why, "denied": False, "updated_at": now}
+        return case.model_copy(update=changes)
+    refused = {"state": CaseState.FAILED, "why": f"no ticket: {why}", "denied": True, "updated_at": now}
+    failed = case.model_copy(update=refused)
     return failed.saying(f"{case.id}: no ticket is opened with {case.provider}: {why}", page=True)
 
 
@@ -227,8 +229,9 @@ def close_by_person(case: Case, by: str, why: str, now: datetime) -> Case:
 
 
 def retried(case: Case, by: str, now: datetime) -> Case:
-    """A person has seen to what stood in the way, and that there is no ticket yet."""
-    changes = {"state": CaseState.OPENING, "why": f"opened again by {by}", "tries": case.tries + 1, "sayings": ()}
+    """A person has seen to what stood in the way, and that there is no ticket yet. It takes the way of a new case: one
+    operator's wish is no yes to a letter that nobody has agreed to."""
+    changes = {"state": CaseState.ASKED, "why": f"to be opened again, by {by}", "tries": case.tries + 1, "sayings": ()}
     return reached(case).model_copy(update={**changes, "updated_at": now})
 
 

@@ -67,7 +67,8 @@ async def close(case: str, order: Reason, served: Served, person: SignedIn) -> A
 async def retry(case: str, order: Reason, served: Served, person: SignedIn) -> Answer:
     person.require(Right.OPERATE)
     found = await _change(served, person, case, "retry", lambda one, now: course.retried(one, person.id, now))
-    return Answer(answer=f"{found.id} is opened again, unless its ticket is found")
+    said = "people are asked about its letter again" if found.denied else "is opened again, unless its ticket is found"
+    return Answer(answer=f"{found.id}: {said}")
 
 
 async def _change(

@@ -81,9 +81,10 @@ def test_changes_at_the_same_moment_are_all_kept(cases: Cases) -> None:
 
 def test_a_closed_one_takes_nobody_in_and_is_found_by_its_ticket(cases: Cases) -> None:
     join(cases, "inc-1", "m-1")
+    assert not cases.introduced("p"), "being opened, it is with nobody yet"
+    cases.change("case-inc-1", lambda case: course.opened(case, Ticket(system="s", id="T-1"), T0), T0)
     assert cases.introduced("p")
     assert not cases.introduced("q")
-    cases.change("case-inc-1", lambda case: course.opened(case, Ticket(system="s", id="T-1"), T0), T0)
     cases.change("case-inc-1", lambda case: course.close(case, "ada", "sold", T0), T0)
     assert cases.all() == []
     found = cases.by_ticket("s", "T-1")

@@ -14,6 +14,7 @@ from temporalio.exceptions import ApplicationError
 from activities import signatures as sig
 from activities.ports import CheckResult, Unreadable
 from activities.storage.machine_tables import cases
+from medevac.cases import course
 from medevac.cases.case import CaseState
 from medevac.cases.replies import Proposal
 from medevac.incident import End, Outcome, State, StepKey, StepResult
@@ -61,6 +62,65 @@ def test_a_no_is_a_hand_over_with_its_reason_and_is_not_asked_again(at: CaseHous
     assert result.outcome is Outcome.FAILED
     assert "not under contract" in result.reason
     assert at.desk.opened() == 0
+
+
+def retry(at: CaseHouse, incident: str) -> None:
+    at.cases.change(at.case(incident).id, lambda case: course.retried(case, "otto", at.now()), at.now())
+
+
+def test_an_operators_retry_asks_again_and_lets_no_other_letter_out(at: CaseHouse) -> None:
+    (_, incident), (_, second) = at.sick(), at.sick(1)
+    at.ask(incident)
+    at.ask(second)
+    first = at.step(incident).ask
+    at.step(incident, decided=False, reason="rejected by ada: not under contract")
+    retry(at, incident)
+    assert at.step(second).state is CaseState.ASKED
+    again = at.step(incident).ask
+    assert at.desk.opened() == 0, "an operator's wish is no yes"
+    assert first is not None
+    assert again is not None
+    assert again.id != first.id, "a question that was answered is not put again"
+    assert any("not let this letter go" in why for why in again.need.why)
+    at.step(incident, decided=True, reason="approved by ada")
+    assert at.step(second).state is CaseState.WAITING
+    assert at.desk.opened() == 2
+
+
+def test_what_people_have_denied_goes_by_no_yes_to_another_letter(at: CaseHouse) -> None:
+    (_, incident), (_, second) = at.sick(), at.sick(1)
+    at.ask(incident)
+    at.step(incident, decided=False, reason="rejected by ada: not under contract")
+    at.ask(second)
+    at.step(second, decided=True, reason="approved by ada")
+    retry(at, incident)
+    assert at.step(incident).ask is not None
+    assert at.desk.opened() == 1
+
+
+def test_a_yes_that_came_to_nothing_lets_no_other_letter_out(at: CaseHouse) -> None:
+    (_, incident), (_, second) = at.sick(), at.sick(1)
+    at.ask(incident)
+    at.ask(second)
+    at.desk.unreadable()
+    assert at.step(incident, decided=True, reason="approved by ada").state is CaseState.OPENING
+    stepped = at.step(second)
+    assert (stepped.state, stepped.ask) == (CaseState.ASKED, None), "it waits for what becomes of the first"
+    at.desk.trouble(Trouble.REFUSE)
+    assert at.step(incident).state is CaseState.FAILED
+    assert at.step(second).ask is not None
+    assert at.desk.opened() == 0
+
+
+def test_once_there_is_a_ticket_a_retry_asks_nobody(at: CaseHouse) -> None:
+    at.opened()
+    _, second = at.sick(1)
+    at.ask(second)
+    at.desk.trouble(Trouble.REFUSE)
+    assert at.step(second).state is CaseState.FAILED
+    retry(at, second)
+    assert at.step(second).state is CaseState.WAITING
+    assert at.desk.opened() == 2
 
 
 def test_a_ticket_is_opened_once_whoever_asks_how_often(at: CaseHouse) -> None:

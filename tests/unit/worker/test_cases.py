@@ -122,7 +122,7 @@ async def test_one_without_a_ticket_is_closed_or_tried_again(client: httpx.Async
     put(stores, case(state=CaseState.FAILED, ticket=None, why="wrong credentials"))
     answer = await client.post(f"/v1/cases/{KEY}/retry", json={}, headers=bearer("otto-token"))
     assert answer.status_code == 200
-    assert (now(stores).state, now(stores).tries) == (CaseState.OPENING, 2)
+    assert (now(stores).state, now(stores).tries) == (CaseState.ASKED, 2)
     assert (await client.post(f"/v1/cases/{KEY}/retry", json={}, headers=bearer("otto-token"))).status_code == 409
     await client.post(f"/v1/cases/{KEY}/close", json={}, headers=bearer("otto-token"))
     assert now(stores).state is CaseState.CLOSED
