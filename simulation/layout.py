@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from medevac.faults.classes import Covers
-from medevac.fleet.node import Capability
+from medevac.fleet.node import ABLE, Capability
 from medevac.model import Model
 from simulation.hazards import Hazard
 
@@ -63,11 +63,11 @@ class ProviderKind(Model):
 PROVIDERS = {
     SKYLINE: ProviderKind(
         virtual=True,
-        capabilities=frozenset(Capability) - {Capability.REINSTALL, Capability.SERIAL},
+        capabilities=ABLE - {Capability.REINSTALL, Capability.SERIAL},
     ),
     IRONWORKS: ProviderKind(
         virtual=False,
-        capabilities=frozenset(Capability) - {Capability.REPLACE, Capability.TERMINATE},
+        capabilities=ABLE - {Capability.REPLACE, Capability.TERMINATE},
     ),
 }
 

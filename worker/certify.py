@@ -158,9 +158,8 @@ class Certifier:
             yield self._step("evidence", lambda: self._evidence(provider, tag))
         else:
             yield _left_out("evidence", "has none")
-        wanted = [
-            verb for verb in EFFECTS if Capability(verb.value) in can and (destructive or verb is not Verb.REINSTALL)
-        ]
+        keeps_disks = {Verb.REBOOT} if Capability.REBOOT_MOVES not in can else frozenset[Verb]()
+        wanted = [verb for verb in EFFECTS if Capability(verb.value) in can and (destructive or verb in keeps_disks)]
         if wanted:
             yield self._step("another machine", lambda: self._another(wanted[0], tag))
         for verb in EFFECTS:

@@ -212,7 +212,14 @@ def _machine(thing: Object, options: Options) -> Machine:
         installation=info.get("machineID") or None,
         virtual=not metal,
         reserved=any(tags.get(name) == value for name, value in RESERVED.items()),
+        public_addresses=tuple(_public(thing)),
     )
+
+
+def _public(thing: Object) -> Iterator[str]:
+    for address in (thing.get("status") or {}).get("addresses") or ():
+        if address.get("type") == "ExternalIP" and address.get("address"):
+            yield str(address["address"])
 
 
 def machine_id(provider_id: str) -> str:

@@ -20,6 +20,13 @@ class Capability(StrEnum):
     POWER_STATE = "power_state"
     SERIAL = "serial"
     TICKET = "ticket"
+    REBOOT_MOVES = "reboot_moves"
+    """No ability, but what its reboot costs: it is a stop and a start, mostly on another host. Local disks are lost by
+    it, and a public address that isn't elastic."""
+
+
+ABLE = frozenset(Capability) - {Capability.REBOOT_MOVES}
+"""Everything, and at no more than its usual cost."""
 
 
 class Identity(Model):
@@ -42,6 +49,8 @@ class Machine(Model):
     capabilities: frozenset[Capability] = frozenset()
     local_data_in_use: tuple[str, ...] = ()
     """What losing the machine would destroy and someone uses now, e.g. `instance-store /scratch`."""
+    public_addresses: tuple[str, ...] = ()
+    """By which the world outside reaches it; they go with the machine, unless its provider keeps them for its owner."""
     installation: str | None = None
     """Of the system that is installed on it, and new with each installation: its `/etc/machine-id`."""
     image: str | None = None

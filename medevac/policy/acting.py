@@ -11,7 +11,7 @@ from medevac.policy.climbing import NEEDS, Climb, Climber
 from medevac.policy.cost import Cost, cost
 from medevac.policy.durations import words
 from medevac.policy.judging import Judged
-from medevac.policy.ladders import GENTLE, LadderStep
+from medevac.policy.ladders import GENTLE, LadderStep, gentle
 from medevac.policy.opening import asking_window
 from medevac.policy.people import Who
 from medevac.policy.plan import Action, ApprovalNeed, AtBudget, AtJobEnd, Drain, Mode, Plan, Rung
@@ -137,8 +137,8 @@ class Act:
         return self.here.policy.need(self._who(cost), ("no successor is there in its time",))
 
     def _who(self, cost: Stakes) -> Who:
-        may = self.here.policy.who_may
-        return may.loss if cost.data or cost.slot else may.reboot if self.step.rung in GENTLE else may.replace
+        may, light = self.here.policy.who_may, gentle(self.step.rung, self.here.node.machine)
+        return may.loss if cost.data or cost.slot else may.reboot if light else may.replace
 
     def _mark_waits(self, approval: ApprovalNeed | None) -> bool:
         if approval is None or self.here.lead_class is FaultClass.CRITICAL:
@@ -194,6 +194,8 @@ class Act:
                 why.append("mode approve: a person confirms each plan")
         elif rung not in policy.auto:
             why.append(f"{rung} never goes without asking under this policy")
+        elif rung in GENTLE and not gentle(rung, node.machine):
+            why.append(f"a {rung} is a stop and a start here, which loses what is local: it never goes without asking")
         elif NEEDS.get(rung) in self.here.context.unproved:
             name = node.machine.provider
             proof = f"`medevac provider certify {name} --machine ID`"

@@ -8,13 +8,20 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from medevac.faults.classes import Covers
+from medevac.fleet.node import Capability, Machine
 from medevac.model import Model
 from medevac.policy.durations import Duration
 from medevac.policy.names import Code, Name
 from medevac.policy.plan import Rung
 
 GENTLE = frozenset({Rung.WAIT, Rung.RESTART_AGENT, Rung.RESET_GPU, Rung.REBOOT, Rung.RMA, Rung.ESCALATE})
-"""Rungs that leave the machine and its disks as they are. Only these may ever go without asking on real machines."""
+"""Rungs that leave the machine and its disks as they are. Only these may ever go without asking on real machines, and
+of them only those that are `gentle` to the very machine."""
+
+
+def gentle(rung: Rung, machine: Machine) -> bool:
+    """Whether it leaves this machine and its disks as they are: a reboot that is a stop and a start doesn't."""
+    return rung in GENTLE and not (rung is Rung.REBOOT and Capability.REBOOT_MOVES in machine.capabilities)
 
 
 class Only(Model):

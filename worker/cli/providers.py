@@ -90,7 +90,9 @@ def provider() -> None:
 def certify(
     name: Annotated[str, typer.Argument(help="The provider, as the configuration names it.")],
     machine: Annotated[str, typer.Option(help="Id of one of its machines, cordoned and empty.")],
-    destructive: Annotated[bool, typer.Option("--destructive", help="Reinstall it too: its disks are lost.")] = False,
+    destructive: Annotated[
+        bool, typer.Option("--destructive", help="What loses its disks too: reinstall, stop and start.")
+    ] = False,
     deadline_s: Annotated[float, typer.Option(help="Seconds for the proof of each call.", min=1)] = 1_800.0,
     confirm: Annotated[str, typer.Option(help="The machine's id once more, instead of typing it.")] = "",
     config: Annotated[Path | None, typer.Option(help="Configuration file; default MEDEVAC_CONFIG.")] = None,
@@ -111,7 +113,7 @@ def _certify(settings: Settings, name: str, machine: str, destructive: bool, dea
         certifier = Certifier.of(here.registry, here.stores, name, machine, deadline_s)
     except Unfit as error:
         raise Failed(str(error), 2) from error
-    does = "rebooted and REINSTALLED: what is on its disks is lost" if destructive else "rebooted"
+    does = "rebooted, and DESTRUCTIVELY: what is on its disks is lost" if destructive else "rebooted"
     print(plain(f"{machine} ({certifier.node.cluster}/{certifier.node.name}) is {does}"))
     if (confirm or typer.prompt("type the machine's id to go on")) != machine:
         raise Failed("that is another id; nothing was done", 2)

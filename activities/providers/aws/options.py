@@ -46,7 +46,8 @@ class Options(Model):
     account_label: str = "medevac.dev/account"
     """Node label that names the account's id. Else the account that names the cluster, else the only one."""
     reboot: Literal["reboot", "stop_start"] = "reboot"
-    """`stop_start` moves the machine to another host. Its instance store is lost by it, and a public address may be."""
+    """`stop_start` moves the machine to another host. Its instance store is lost by it, and a public address may be: it
+    asks people in any mode. What a group or Karpenter keeps up is never stopped."""
     reinstall: bool = False
     """Whether the root volume may be replaced, which needs an image that sets itself up anew at its first boot."""
     image: str = Field("", pattern=r"^(ami-[0-9a-f]{8,17})?$")

@@ -25,6 +25,8 @@ from medevac.fleet.node import Capability, Machine, Node
 FRESH_S = 2.0
 """How old the look before a call may be: the act has just read the machine's state."""
 KARPENTER_LABEL = "karpenter.sh/nodepool"
+NODE_GROUP = "NodeGroup/"
+"""What the owner of a node begins with that a cloud's group keeps."""
 MANY = 4096
 SOON_S = 5.0
 TASKS_S = 30.0
@@ -55,7 +57,12 @@ class AwsProvider:
         """Without a call: what isn't so for one machine after all, its call says. Raises `NotAllowed` where nobody
         has said in which account or region it is: its node isn't emptied for that first."""
         self._access.place(node)
-        can = {Capability.REBOOT, Capability.POWER_STATE, Capability.SERIAL}
+        can = {Capability.POWER_STATE, Capability.SERIAL}
+        kept = KARPENTER_LABEL in node.labels or node.owner.startswith(NODE_GROUP)
+        if self.options.reboot == "reboot":
+            can.add(Capability.REBOOT)
+        elif not kept:
+            can |= {Capability.REBOOT, Capability.REBOOT_MOVES}
         if self.options.reinstall:
             can.add(Capability.REINSTALL)
         if KARPENTER_LABEL not in node.labels:
@@ -205,6 +212,8 @@ class AwsProvider:
         if instance.state != "running":
             raise NotSent(f"{instance.id} is {instance.state}, and only what runs can be rebooted", final=True)
         api = "RebootInstances" if self.options.reboot == "reboot" else "StopInstances"
+        if api == "StopInstances":
+            _nobody_keeps_it(instance)
         self._access.write(place, "ec2", api, who=f"{api}/{instance.id}", InstanceIds=[instance.id])
         return f"{api} accepted"
 
@@ -376,6 +385,18 @@ def _not_karpenters(instance: Instance) -> None:
     if KARPENTER_TAG in instance.tags:
         raise NotSent(
             f"{instance.id} is Karpenter's ({instance.tags[KARPENTER_TAG]}): its NodeClaim is what is deleted",
+            final=True,
+        )
+
+
+def _nobody_keeps_it(instance: Instance) -> None:
+    """Who keeps machines up takes a stopped one for a broken one. Raises `NotSent`."""
+    group = instance.tags.get(GROUP_TAG)
+    keeper = f"group {group}" if group else "Karpenter" if KARPENTER_TAG in instance.tags else ""
+    if keeper:
+        raise NotSent(
+            f"{instance.id} is kept up by {keeper}, which ends a machine that is stopped;"
+            " only `reboot: reboot` can restart it",
             final=True,
         )
 

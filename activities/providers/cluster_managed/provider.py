@@ -94,7 +94,10 @@ class ManagedProvider:
         if node.foreign_cordon == others.AUTOSCALER:
             return frozenset()
         owners = self._of(node)
-        return self._beside.capabilities(node, bool(owners)).union(*(owner.capabilities for owner in owners))
+        theirs = frozenset[Capability]().union(*(owner.capabilities for owner in owners))
+        beside = self._beside.capabilities(node, bool(owners))
+        # An owner that reboots goes before the cloud, and does it in its own way.
+        return theirs | (beside - {Capability.REBOOT_MOVES} if Capability.REBOOT in theirs else beside)
 
     def state(self, node: Node, tag: str) -> MachineState:
         """By the first owner that has it; of a node that is gone, whoever knew its machine."""

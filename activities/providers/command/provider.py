@@ -31,6 +31,8 @@ class Options(Model):
     environment: tuple[str, ...] = ()
     """Names of variables that they are given, such as that of a token; besides them only PATH, HOME and LANG."""
     timeout_s: float = Field(30.0, gt=0, le=600)
+    reboot_moves: bool = False
+    """Their reboot is a stop and a start, which loses local disks: it asks people in any mode."""
     elsewhere: bool = False
     """They also make successors of others' machines: `state`, `request`, `proceed` and `release` are then told a
     machine without an id."""
@@ -76,6 +78,8 @@ class CommandProvider:
             can.add(Capability.POWER_STATE)
         if self._there("evidence"):
             can.add(Capability.SERIAL)
+        if self.options.reboot_moves and Capability.REBOOT in can:
+            can.add(Capability.REBOOT_MOVES)
         return frozenset(can)
 
     def cannot_make(self, node: Node) -> str:

@@ -178,6 +178,7 @@ class Board:
 
         def change() -> None:
             for drive in _drives(seen.system):
+                drive.refresh(force=True)  # An insertion without an answer is none that was seen.
                 if drive.inserted and drive.image == image:
                     drive.eject_media()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -56,6 +57,8 @@ class RedfishProvider:
         self._known = Known(options)
         self._boards: dict[Bmc, Board] = {}
         self._waits: dict[tuple[str, str], _Wait] = {}
+        self._inserted: dict[str, str] = {}
+        """By machine: the image that this process last asked for."""
         self._lock = threading.Lock()
 
     # -- reading -----------------------------------------------------------------------------------------------
@@ -164,12 +167,14 @@ class RedfishProvider:
             case Verb.TERMINATE if seen.power == "off":
                 return f"{node.machine.id} is off already"
             case Verb.REINSTALL:
-                self._arm(node, board, seen)
-                return self._armed_reset(board, seen, how)
+                return self._install(node, board, seen, how)
             case _:
+                # What was prepared for a reinstall that never came must not happen by a reboot.
+                left = self._left_in(node, board, seen)
                 if seen.once:
-                    # What was armed for a reinstall that never came must not happen by a reboot.
                     board.boot_as_ever(seen)
+                for image in left:
+                    board.eject(seen, image)
                 board.reset(seen, how)
                 return f"{how} accepted"
 
@@ -237,36 +242,52 @@ class RedfishProvider:
         gentle = ("GracefulRestart", "GracefulShutdown") if node.reachable else ()
         return _first(ways, *gentle, "ForceRestart", "PowerCycle")
 
-    def _arm(self, node: Node, board: Board, seen: Seen) -> None:
-        """Nothing has happened to the machine yet: whatever fails here may be begun anew."""
+    def _install(self, node: Node, board: Board, seen: Seen, how: str) -> str:
+        """Until the reset nothing has happened to the machine: whatever fails before it may be begun anew."""
         image = node.machine.image or self.options.image
         target: Literal["Pxe", "Cd"] = "Pxe" if self.options.reinstall == "pxe" else "Cd"
         if target == "Pxe" and node.machine.image:
             raise NotSent(f"the network decides what is installed: {node.machine.image} can't be ordered", final=True)
         if target == "Cd" and (not image or "@" in image or "://" not in image):
             raise NotSent(f"{image or 'nothing'} is no address of an image to insert", final=True)
+        prepared = _Prepared()
         try:
             if target == "Cd":
-                board.insert(seen, image)
-            board.boot_once(seen, target)
+                self._note(node, image)
+                with prepared.undone_by("its image may still be in the drive", lambda: board.eject(seen, image)):
+                    board.insert(seen, image)
+            with prepared.undone_by("its one-time boot may still be armed", lambda: board.boot_as_ever(seen)):
+                board.boot_once(seen, target)
         except Unclear as error:
-            self._disarm(board, seen, error)
+            prepared.undo(error)
             raise NotSent(f"not begun: {error}") from None
-
-    def _armed_reset(self, board: Board, seen: Seen, how: str) -> str:
+        except NotSent as error:
+            prepared.undo(error)
+            raise
         try:
             board.reset(seen, how)
         except NotSent as error:
-            self._disarm(board, seen, error)
+            prepared.undo(error)
             raise
         return f"{how} accepted"
 
-    def _disarm(self, board: Board, seen: Seen, why: NotSent | Unclear) -> None:
-        """Else the next boot, whoever's it is, installs the machine anew."""
+    def _left_in(self, node: Node, board: Board, seen: Seen) -> list[str]:
+        """Images of ours in its drives, by their addresses: with a firmware that boots from a CD first, any boot would
+        install them. What an armed boot would start counts as ours, as the boot does. Raises `NotSent`."""
+        if self.options.reinstall != "media":
+            return []
         try:
-            board.boot_as_ever(seen)
-        except (NotSent, Unclear) as error:
-            raise Unclear(f"{why}; its one-time boot may still be armed: {error}") from None
+            found = board.inserted(seen)
+        except Unreadable as error:
+            raise NotSent(f"what a reboot would start can't be read: {error}") from None
+        ours = {self.options.image, node.machine.image, self._inserted.get(node.machine.id)}
+        return [image for image in found if seen.once == "Cd" or image in ours]
+
+    def _note(self, node: Node, image: str) -> None:
+        with self._lock:
+            if len(self._inserted) > MANY:
+                self._inserted.clear()
+            self._inserted[node.machine.id] = image
 
     def _stranger(self, node: Node, seen: Seen) -> str:
         """Who is there in place of the node's machine, in words; empty where it is the one. Raises `NotAllowed`."""
@@ -306,6 +327,36 @@ class RedfishProvider:
     def _board_of(self, bmc: Bmc) -> Board:
         with self._lock:
             return self._boards.setdefault(bmc, Board(bmc, self.options))
+
+
+class _Prepared:
+    """What was done for a boot that isn't yet ordered. Left so, the next boot, whoever's it is, would install."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[str, Callable[[], None]]] = []
+
+    @contextmanager
+    def undone_by(self, else_: str, undo: Callable[[], None]) -> Iterator[None]:
+        """`else_` tells what stands where `undo` doesn't work. A step that was surely not made isn't undone."""
+        try:
+            yield
+        except NotSent:
+            raise
+        except BaseException:
+            self._steps.append((else_, undo))
+            raise
+        self._steps.append((else_, undo))
+
+    def undo(self, why: NotSent | Unclear) -> None:
+        """All of it, the last first. Raises `Unclear` where something may be left."""
+        left = []
+        for else_, undo in reversed(self._steps):
+            try:
+                undo()
+            except (NotSent, Unclear) as error:
+                left.append(f"{else_}: {error}")
+        if left:
+            raise Unclear(f"{why}; {'; '.join(left)}") from None
 
 
 def _first(ways: Iterable[str], *wanted: str) -> str:

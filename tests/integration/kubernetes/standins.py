@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from activities.ports import CheckResult, MachineState, TicketRef, Verb
 from medevac.faults.classes import Covers
-from medevac.fleet.node import Capability, Node
+from medevac.fleet.node import ABLE, Capability, Node
 from medevac.incident import StepKey
 
 KIND = "standin"
@@ -48,7 +48,7 @@ class _Noting:
 
 class providers(_Noting):
     def capabilities(self, node: Node) -> frozenset[Capability]:
-        return frozenset(Capability)
+        return ABLE
 
     def state(self, node: Node, tag: str) -> MachineState:
         return MachineState(exists=True, power="on", boot_id=node.machine.boot_id, ready=node.ready)

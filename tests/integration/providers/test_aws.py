@@ -205,6 +205,17 @@ def test_stop_and_start_moves_the_host_and_is_proved_by_the_boot(far: FarSide, d
     assert [call.api for call in far.effects] == ["StopInstances", "StartInstances"]
 
 
+def test_what_a_group_keeps_up_is_never_stopped(far: FarSide) -> None:
+    rig = GroupRig(far, reboot="stop_start")
+    assert f"kept up by group {GROUP}" in refusal(rig, Verb.REBOOT)
+    alone = AwsRig(far, reboot="stop_start")
+    assert alone.aws.capabilities(alone.node) >= {Capability.REBOOT, Capability.REBOOT_MOVES}
+    for known in ({"owner": "NodeGroup/gpus"}, {"labels": {"karpenter.sh/nodepool": "default"}}):
+        of_a_group = alone.node.model_copy(update=known)
+        assert not {Capability.REBOOT, Capability.REBOOT_MOVES} & alone.aws.capabilities(of_a_group)
+    assert Capability.REBOOT_MOVES not in AwsRig(far).aws.capabilities(alone.node)
+
+
 def test_no_capacity_at_the_start_again_is_told(far: FarSide, desk: Opens) -> None:
     rig = StopStartRig(far)
     on = desk(rig)

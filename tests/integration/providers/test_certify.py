@@ -13,7 +13,7 @@ from activities.registry import Registry
 from medevac.fleet.node import Capability, Node
 from tests.contracts.desk import RigCluster
 from tests.contracts.rigs import ProviderRig, Trouble
-from tests.integration.providers.aws_rig import AwsRig
+from tests.integration.providers.aws_rig import AwsRig, StopStartRig
 from tests.integration.providers.bmcs import Bmcs
 from tests.integration.providers.command_rig import CommandRig
 from tests.integration.providers.far_side import FarSide
@@ -95,6 +95,16 @@ def test_it_is_certified_by_what_its_machine_shows(rig: ProviderRig, certify: Ce
             assert steps[f"{verb} repeated"].passed, steps[f"{verb} repeated"]
     assert steps["another machine"].passed, steps["another machine"]
     assert stores.certificates.certified(rig.provider.name)
+
+
+def test_a_reboot_that_loses_disks_is_tried_only_where_that_is_wanted(
+    far: FarSide, certify: Certify, stores: Stores
+) -> None:
+    rig = StopStartRig(far)
+    careful = certify(rig, False)
+    assert (careful["reboot"].passed, rig.applied(Verb.REBOOT)) == (None, 0)
+    assert certify(rig, True)["reboot"].passed
+    assert rig.applied(Verb.REBOOT) == 1
 
 
 def test_a_word_without_its_effect_certifies_nothing(rig: ProviderRig, certify: Certify, stores: Stores) -> None:

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from activities.inventory_file import read_inventory
+from activities.last_look import Frozen, looking
 from activities.ports import NotAllowed, NotSent, TakesInventory, Unclear, Unreadable, Verb
 from activities.providers.redfish import provider as redfish
 from activities.providers.redfish.provider import make
@@ -202,7 +203,67 @@ def test_before_the_reset_nothing_has_happened_and_all_may_begin_anew(bmcs: Bmcs
     assert not failed.value.final
     assert bmcs.once == {}
     rig.provider.do(Verb.REINSTALL, rig.node, TAG)
-    assert (bmcs.count("install"), len(bmcs.done("InsertMedia"))) == (1, 1)
+    assert (bmcs.count("install"), len(bmcs.done("InsertMedia"))) == (1, 2)
+
+
+def drive(rig: RedfishRig) -> list[str]:
+    board = rig.redfish._board(rig.node)
+    return board.inserted(board.look())
+
+
+@pytest.mark.parametrize("status", [400, 503])
+@pytest.mark.parametrize("step", ["Boot", "install"])
+def test_a_reinstall_that_does_not_start_leaves_no_image_in_the_drive(bmcs: Bmcs, step: str, status: int) -> None:
+    rig = RedfishRig(bmcs)
+    bmcs.script(step, Trouble.REFUSE, status=status)
+    with pytest.raises(NotSent):
+        rig.provider.do(Verb.REINSTALL, rig.node, TAG)
+    assert len(bmcs.done("InsertMedia")) == 1
+    assert (drive(rig), bmcs.once) == ([], {})
+
+
+def test_a_freeze_between_image_and_boot_takes_the_image_out_again(bmcs: Bmcs) -> None:
+    rig = RedfishRig(bmcs)
+
+    def look() -> None:
+        if bmcs.done("InsertMedia"):
+            raise Frozen("frozen: cluster by ada")
+
+    with pytest.raises(Frozen), looking(look):
+        rig.provider.do(Verb.REINSTALL, rig.node, TAG)
+    assert len(bmcs.done("InsertMedia")) == 1
+    assert (drive(rig), bmcs.once, bmcs.count("install")) == ([], {}, 0)
+
+
+def test_an_image_that_cannot_be_taken_out_is_said(bmcs: Bmcs) -> None:
+    rig = RedfishRig(bmcs)
+    bmcs.script("install", Trouble.REFUSE)
+    bmcs.script("EjectMedia", Trouble.REFUSE, times=9)
+    with pytest.raises(Unclear, match="image may still be in the drive"):
+        rig.provider.do(Verb.REINSTALL, rig.node, TAG)
+    assert bmcs.once == {}, "the other step is taken back all the same"
+
+
+@pytest.mark.parametrize("armed", [True, False])
+def test_a_reboot_takes_out_what_a_killed_reinstall_left_in_the_drive(bmcs: Bmcs, armed: bool) -> None:
+    rig = RedfishRig(bmcs)
+    board = rig.redfish._board(rig.node)
+    ours = rig.redfish.options.image if not armed else f"{bmcs.url}/images/os.iso?of=c-1"
+    board.insert(board.look(), ours)
+    if armed:
+        bmcs.once[rig.node.machine.id] = ("Once", "Cd")
+    rig.provider.do(Verb.REBOOT, rig.node, TAG)
+    assert drive(rig) == []
+    assert [call.kind for call in bmcs.effects][-1] == "restart"
+    assert bmcs.count("install") == 0
+
+
+def test_a_reboot_leaves_somebody_elses_image_where_it_is(bmcs: Bmcs) -> None:
+    rig = RedfishRig(bmcs)
+    board = rig.redfish._board(rig.node)
+    board.insert(board.look(), theirs := f"{bmcs.url}/images/os.iso?of=somebody")
+    rig.provider.do(Verb.REBOOT, rig.node, TAG)
+    assert drive(rig) == [theirs]
 
 
 def test_a_boot_that_cannot_be_disarmed_is_said(bmcs: Bmcs) -> None:
@@ -460,12 +521,14 @@ def test_evidence_is_its_state_and_its_event_log(bmcs: Bmcs) -> None:
     assert bmcs.calls == []
 
 
-def test_a_reboot_asks_its_bmc_no_more_than_it_must(bmcs: Bmcs) -> None:
-    rig = RedfishRig(bmcs)
+@pytest.mark.parametrize(("reinstall", "reads"), [("no", 1), ("pxe", 1), ("media", 4)])
+def test_a_reboot_asks_its_bmc_no_more_than_it_must(bmcs: Bmcs, reinstall: str, reads: int) -> None:
+    """Its drives are looked at only where something of ours may be in them."""
+    rig = RedfishRig(bmcs, reinstall=reinstall)
     rig.provider.state(rig.node, TAG)
     bmcs.reads.clear()
     rig.provider.do(Verb.REBOOT, rig.node, TAG)
-    assert (len(bmcs.reads), len(bmcs.calls)) == (1, 1)
+    assert (len(bmcs.reads), len(bmcs.calls)) == (reads, 1)
 
 
 def self_signed(folder: Path) -> Path:

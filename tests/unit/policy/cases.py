@@ -8,7 +8,7 @@ from typing import Any
 from medevac.faults.catalogue import lookup
 from medevac.faults.classes import Covers, FaultClass
 from medevac.faults.faultset import FaultSet, OpenFault
-from medevac.fleet.node import Capability, Machine, Node, Workload
+from medevac.fleet.node import ABLE, Machine, Node, Workload
 from medevac.policy.active import PolicyVersion
 from medevac.policy.loading import load, preset
 from medevac.policy.plan import Attempt, History, Mode, PastIncident, Plan, Rung
@@ -21,7 +21,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 def machine(**given: Any) -> Machine:
     defaults: dict[str, Any] = {
-        "provider": "skyline", "id": "vm-1", "boot_id": "boot-1", "capabilities": frozenset(Capability)
+        "provider": "skyline", "id": "vm-1", "boot_id": "boot-1", "capabilities": ABLE
     }  # fmt: skip
     return Machine(**(defaults | given))
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from medevac.faults.classes import Covers, FaultClass
-from medevac.fleet.node import Capability, Node
+from medevac.fleet.node import ABLE, Capability, Node
 from medevac.policy.plan import Action, History, Rung
 from tests.unit.policy.cases import DAY, NOW, attempt, bare, decide, fault, node, policy, said
 
@@ -87,7 +87,7 @@ def test_a_class_that_a_rule_raised_is_counted_with_what_the_ledger_calls_it() -
 
 @pytest.mark.parametrize("missing", [Capability.REBOOT, Capability.REINSTALL])
 def test_never_a_rung_that_the_machine_cannot_do(missing: Capability) -> None:
-    where = bare(capabilities=frozenset(Capability) - {missing})
+    where = bare(capabilities=ABLE - {missing})
     made = decide("xid/79", where=where, asked_rungs=(Rung.REBOOT,) * 2 if missing is Capability.REINSTALL else ())
     assert made.rung is not None
     assert made.rung.value != missing.value

@@ -8,6 +8,7 @@ import pytest
 
 from medevac.events.event import Severity
 from medevac.faults.classes import Covers, FaultClass
+from medevac.fleet.node import Capability
 from medevac.fleet.remediator import Remediator, Switch
 from medevac.policy.plan import Action, Drain, History, Latch, Mode, Rung
 from medevac.policy.policy import Policy
@@ -393,6 +394,33 @@ def test_reserved_capacity_is_repaired_before_it_is_replaced_and_takes_two() -> 
     assert then.approval is not None
     assert then.approval.threshold == 2
     assert any("reserved slot" in what for what in then.destroys)
+
+
+def test_a_reboot_that_is_a_stop_and_a_start_asks_and_says_what_it_loses() -> None:
+    moved = frozenset({Capability.REBOOT, Capability.REBOOT_MOVES})
+    kept = decide(
+        "xid/119", where=node(capabilities=moved - {Capability.REBOOT_MOVES}, public_addresses=("192.0.2.7",))
+    )
+    assert (kept.rung, kept.approval, kept.destroys) == (Rung.REBOOT, None, ())
+    made = decide("xid/119", where=node(capabilities=moved, public_addresses=("192.0.2.7",)))
+    assert (made.mode, made.rung) == (Mode.AUTO, Rung.REBOOT)
+    assert made.approval is not None, "it goes without a question"
+    assert any("stop and a start" in why for why in made.approval.why)
+    assert made.approval.groups == policy().who_may.replace.groups
+    assert made.destroys == (
+        "the machine's local disks (nobody is known to use them)",
+        "the public address 192.0.2.7 of the machine, unless it is elastic",
+    )
+    used = decide("xid/119", where=node(capabilities=moved, local_data_in_use=("instance-store /scratch",)))
+    assert used.approval is not None
+    assert used.approval.threshold == 2
+    assert "local data in use: instance-store /scratch" in used.destroys
+
+
+def test_a_public_address_that_goes_with_its_machine_is_named() -> None:
+    made = decide("xid/79", where=node(public_addresses=("192.0.2.7",)))
+    assert made.rung is Rung.REPLACE
+    assert "the public address 192.0.2.7 of the machine" in made.destroys
 
 
 def test_local_data_in_use_is_named_and_takes_two_in_any_mode() -> None:
