@@ -5,7 +5,6 @@ The key stands in every subject. Our own address gets a copy, which is how a let
 
 from __future__ import annotations
 
-import hashlib
 import imaplib
 import smtplib
 import ssl
@@ -70,7 +69,7 @@ class MailTickets:
         self.name = name
         self.share = options.share
         self.own = options.sender
-        """Letters from it are ours, whoever delivers them."""
+        """Our address. Letters with it and with an id that we made are ours, whoever delivers them."""
         self._options = options
 
     def find(self, key: str) -> TicketRef | None:
@@ -257,8 +256,7 @@ class MailTickets:
         return TicketRef(system=self.name, id=self._id(key))
 
     def _id(self, key: str) -> str:
-        """The same for the same key, so that a letter is known again by it."""
-        return f"{hashlib.sha256(key.encode()).hexdigest()[:40]}@{self._options.sender.rpartition('@')[2]}"
+        return mail_text.id_of(key, self._options.sender)
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from activities.ports import Said
 
 MOST_TEXT = 50_000
 KEY = re.compile(r"\[(case-[0-9a-f]{12})\]")
+MARKED = re.compile(r"\[([^\[\]\s]{1,100})\]")
+"""A key in a subject of ours, a token in the last line of a comment."""
 ID = re.compile(r"<([^<>\s]{1,200})>")
 HEADERS = (
     "auto-submitted", "x-autoreply", "x-autorespond", "x-auto-response-suppress", "precedence", "return-path",
@@ -47,16 +49,29 @@ def ticket_of(message: EmailMessage) -> str | None:
     return found[1] if found else next(iter(answered(message)), None)
 
 
+def id_of(key: str, own: str) -> str:
+    """Of our letter about this key, or with this token: the same each time, so that it is known again by it."""
+    return f"{hashlib.sha256(key.encode()).hexdigest()[:40]}@{own.rpartition('@')[2]}"
+
+
+def is_ours(message: EmailMessage, own: str) -> bool:
+    """By the Message-ID that we made for what it is about; our address in From, anybody can write."""
+    if not own or _author(message).lower() != own.lower():
+        return False
+    last = words(message).rpartition("\n")[2]
+    keys = MARKED.findall(header(message, "subject")) + MARKED.findall(last[:300])
+    return header(message, "message-id").strip() in {f"<{id_of(key, own)}>" for key in keys}
+
+
 def said(message: EmailMessage, received_at: datetime, own: str = "") -> Said:
     """`own`: our address. The sender's clock only stands in where ours doesn't know."""
-    author = parseaddr(header(message, "from"))[1] or header(message, "from")
     id = header(message, "message-id").strip() or hashlib.sha256(bytes(message)).hexdigest()[:32]
     return Said(
         id=id[:200],
         at=min(_date(message) or received_at, received_at),
-        author=author[:100],
+        author=_author(message)[:100],
         text=words(message),
-        ours=bool(own) and author.lower() == own.lower(),
+        ours=is_ours(message, own),
         headers={name: header(message, name)[:200] for name in HEADERS if message.get(name) is not None},
         subject=header(message, "subject")[:300],
     )
@@ -75,6 +90,10 @@ def words(message: EmailMessage) -> str:
     if part.get_content_subtype() == "html":
         text = html.unescape(_TAGS.sub("", _BREAKS.sub("\n", _HIDDEN.sub("", text[: 4 * MOST_TEXT]))))
     return text[:MOST_TEXT].replace("\r\n", "\n").strip()
+
+
+def _author(message: EmailMessage) -> str:
+    return parseaddr(header(message, "from"))[1] or header(message, "from")
 
 
 def _date(message: EmailMessage) -> datetime | None:

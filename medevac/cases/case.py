@@ -163,7 +163,8 @@ class Case(Model):
     @property
     def ours(self) -> str:
         """All that we have written, so that its echo isn't taken for news."""
-        return "\n".join((self.letter.title, self.letter.body, *self.told))
+        tokens = (f"[{self.id}/c{n}]" for n in range(1, self.said + 1))
+        return "\n".join((self.letter.title, self.letter.body, *self.told, *tokens))
 
     @property
     def settled(self) -> bool:

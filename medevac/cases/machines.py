@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from medevac.cases.case import Case, Known, Subject
 from medevac.cases.parts import Part, changes
+from medevac.cases.replies import Proposal
 from medevac.incident import End, State
 from medevac.model import Model
 
@@ -69,10 +70,13 @@ def look(case: Case, seen: Callable[[Subject], Seen | None], now: datetime) -> t
 
 
 def _claimed(case: Case, subject: Subject) -> bool:
-    """Whether the other side says that it is done, and says so since the last time that a check found otherwise."""
+    """Whether the other side says that it is done: by its newest word, as a later one may take back an earlier, and
+    since the last time that a check found otherwise."""
     since = subject.asked_at
-    return case.over_there or any(
-        heard.proposal.claims_done and (since is None or heard.at > since) for heard in case.heard
+    words = [heard for heard in case.heard if heard.proposal is not Proposal.NOTHING]
+    newest = max(words, key=lambda heard: heard.at, default=None)
+    return case.over_there or (
+        newest is not None and newest.proposal.claims_done and (since is None or newest.at > since)
     )
 
 

@@ -1,8 +1,9 @@
 """What a reply proposes. Words are never facts: whatever is read here only tells a person where to look.
 
 Quotes of what we wrote, signatures and automatic replies are set aside first. A sentence that denies, asks, promises
-or supposes proposes nothing. What isn't understood, in whatever language, is for a person to read. What only looks
-automatic may be a person's word all the same, sent by a help desk: it claims nothing, and isn't kept from people.
+or supposes proposes nothing, and none does beside words of trouble that goes on, of exceptions or of corrections. What
+isn't understood, in whatever language, is for a person to read. What only looks automatic may be a person's word all
+the same, sent by a help desk: it claims nothing, and isn't kept from people.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ _QUOTE_BEGINS = re.compile(
     r"^\s*(?:-{2,}\s*(?:original message|ursprüngliche nachricht|message d'origine|mensaje original|forwarded message)"
     r"|_{8,}|on .{4,120}\bwrote:\s*$|am .{4,120}\bschrieb\b.*:\s*$|le .{4,120}\ba écrit\s*:\s*$"
     r"|el .{4,120}\bescribió:\s*$"
-    r"|\*{0,2}(?:from|von|de|发件人|差出人)\*{0,2}\s*:.*(?:@|\b(?:sent|date|to|gesendet|datum|an|envoyé|enviado)\*{0,2}\s*:))",
+    r"|\*{0,2}(?:from|von|de|发件人|差出人)\*{0,2}\s*:.*(?:@|\b(?:sent|date|to|gesendet|datum|an|envoyé"
+    r"|enviado)\*{0,2}\s*:))",
     re.IGNORECASE,
 )
 _SIGNATURE = re.compile(r"^-- ?$")
@@ -106,10 +108,71 @@ _UNSURE = re.compile(
     r"|(?:an)?other (?:customer|host|machine|node|server|rack|ticket|case)|last (?:week|month|year)"
     r"|almost|nearly|hardly|barely|scarcely|rarely|seldom|supposed(?:ly)?|alleged(?:ly)?|apparently|reportedly|probably"
     r"|perhaps|maybe|only|(?:was|were|is|are) to|had to"
-    r"|doubt(?:s|ed|ful)?|false(?:ly)?|mistake(?:n|nly)?|wrong(?:ly)?|lied|wait(?:s|ing)?|however|but|except|though)\b|n't\b|n’t\b",
+    r"|doubt(?:s|ed|ful)?|false(?:ly)?|mistake(?:n|nly)?|wrong(?:ly)?|lied|wait(?:s|ing)?|however|but|except|though"
+    r"|although|despite|unlike|kindly|require[sd]?|seem(?:s|ed|ingly)?|appear(?:s|ed)?|looks? (?:like|to)"
+    r"|assum\w*|presum\w*"
+    r"|believ\w*|think|thought|hop(?:e|es|ed|ing|efully)|guess|suspect\w*|understand|according to|claim(?:s"
+    r"|ed)?|sa(?:id|ys)"
+    r"|told|ask(?:s|ed|ing)?|wonder\w*|confirm (?:if|whether)|verify (?:if|whether)|temporar(?:y|ily)"
+    r"|workaround|for now"
+    r"|interim|mitigat\w*|intermittent\w*|sporadic\w*|flapp\w*|sometimes|occasional\w*|theor(?:y|etically)|virtually"
+    r"|as good as|close to|about to|tonight|next|upcoming|eta|en route|dispatch\w*|shipp?(?:ed|ing)|on (?:its"
+    r"|the|their) way"
+    r"|due (?:on|by|in)|ago|back in|last time|different|similar|some|most|half|part(?:s)? of|several|few"
+    r"|one of|first of"
+    r"|duplicate|template|example|draft|simulat\w*"
+    r"|(?:in|from) (?:the|our) (?:database|inventory|cmdb|system|records?|plan|calendar|schedule)"
+    r"|(?:re)?started (?:the |an? |our )?(?:diag\w*|investigat\w*|process|tests?|procedure|case|ticket|search"
+    r"|analysis|rma)"
+    r"|(?:exchanged|swapped) (?:\w+ )?(?:e-?mails?|messages?|views|notes|shifts|words|ideas|contacts?))\b|n't\b|n’t\b",
     re.IGNORECASE,
 )
 """Any of these in a sentence, and it claims nothing: better a person reads one reply too many."""
+_TROUBLE = re.compile(
+    r"\b(?:same|new|further|more|another|different|similar|identical|other) (?:\w+ ){0,2}"
+    r"(?:errors?|issues?|problems?|faults?|symptoms?|failures?|xids?|results?|behaviou?r|state|story)\b"
+    r"|\b(?:persist\w*|remain\w*|reoccur\w*|recur\w*|reappear\w*|return(?:s|ed)|continu(?:e|es|ed|ing)|ongoing"
+    r"|unchanged|unresolved|unsuccessful\w*|unfortunately|sadly|regret\w*|unreachable|unresponsive|unhealthy"
+    r"|hangs?|hung"
+    r"|stuck|dead|crash\w*|throw(?:s|ing)|comes? back|came back|to no avail|in vain)\b"
+    r"|\b(?:fail|happen|occur|appear|drop|fell|fall|broke|shows?|showed|seen?|saw|went)\w*\b[^.!?]{0,40}\bagain\b"
+    r"|\bno (?:change|effect|improvement|difference|luck|success|longer)\b|\bwithout success\b"
+    r"|\b(?:apart from|aside from|other than|except\w*|exclud\w*|barring|save for|besides|all but|short of|minus)\b"
+    r"|\b(\d+) (?:out )?of (?!\1\b)\d+\b|\b\d+/\d+ (?:\w+ )?(?:gpus?|cards?|links?|nodes?)\b|\bpart(?:ly|ial\w*)\b"
+    r"|\b(?:inactiv\w*|automatic\w*|auto[- ]?(?:clos|resolv|complet|generat)\w*|lack of|stale|expir\w*)\b"
+    r"|\b(?:not|never|cannot|unable)\b|n't\b|n’t\b"
+    r"|\b(?:oops|sorry|apolog(?:y|ies|i[sz]e)|correction|erratum|actually|in fact|turn(?:s|ed) out"
+    r"|scratch that|strike that"
+    r"|disregard|ignore|retract\w*|withdr[ae]w\w*|second thoughts?|second look|meant|confus\w*"
+    r"|mix(?:ed)?[- ]?up|mis\w*ident\w*"
+    r"|misread|misunderst\w*|neighbou?r\w*|rolled? back|revert\w*|undone|took it out|taken out again)\b",
+    re.IGNORECASE,
+)
+"""Any of these anywhere, and no sentence claims anything: trouble that goes on, a rest that is left out, a program that
+closes tickets, a word taken back."""
+_AFTERTHOUGHT = re.compile(r"^\W*(?:update|edit|p\.?\s?s\.?|addendum|nb|n\.b\.)\s*(?:\d[^:]{0,20})?:", re.IGNORECASE)
+"""What a later sentence begins with that may take back an earlier one."""
+_POLITE = re.compile(
+    r"\b(?:do not|don't|don’t) hesitate\b|\b(?:sorry|apologi[sz]e|apologies) (?:again )?for (?:the |any "
+    r"|this )?(?:long |late )?"
+    r"(?:delay|wait|inconvenience|reply|response)\b|\bno (?:further|other) (?:action|steps?|work) (?:is "
+    r"|are )?(?:needed|required)\b",
+    re.IGNORECASE,
+)
+"""Says nothing of the machine, whatever its words."""
+_ASKS = re.compile(
+    r"\b(?:is|are|was|were|has|have|had|did|does|do) (?:it|they|this|there|everything|anyone|anybody|we|you|i)\b"
+    r"|(?:^|[:;,–—-] *)(?:is|are|was|were|has|have|had|did|does|do|any|which|what|who|why|how|where)\b"
+    r" (?:the|your|our|my|a|an|any|that|these|those|all|one|news|update)\b",
+    re.IGNORECASE,
+)
+"""A question by the order of its words, where nobody set the mark."""
+_OF_A_TICKET = re.compile(
+    r"\b(?:ticket|case|request|incident|order|task|status|thread|conversation)\b[^.!?]{0,60}"
+    r"\b(?:resolved|fixed|closed|solved|completed?|repaired)\b",
+    re.IGNORECASE,
+)
+"""Of the paper, not of the machine."""
 _FOREIGN_DENIAL = re.compile(
     r"\b(?:nicht|kein\w*|noch|pas|jamais|aucun\w*|todavía|aún|niet|geen|não|non)\b", re.IGNORECASE
 )
@@ -137,11 +200,13 @@ def read(text: str, ours: str = "", headers: Mapping[str, str] | None = None, su
         if _REFUSED.search(sentence):
             return Reading(proposal=Proposal.REFUSED, quote=_short(sentence))
     desk = by_a_desk(fresh, headers or {})
-    doubted = bool(_OTHER_SCRIPT.search(fresh)) or any(_denies(sentence) for sentence in sentences)
+    weighed = [_POLITE.sub("", sentence) for sentence in sentences]
+    doubted = bool(_OTHER_SCRIPT.search(fresh)) or any(map(_denies, weighed)) or any(map(_TROUBLE.search, weighed))
+    doubted = doubted or any(map(_AFTERTHOUGHT.match, sentences[1:]))
     for pattern, proposal in ((_REPLACED, Proposal.REPLACED), (_REPAIRED, Proposal.REPAIRED)):
         for n, sentence in enumerate(sentences):
             # One sentence that denies leaves the others doubtful too: "We replaced the fan. The GPU not yet."
-            if doubted or not pattern.search(sentence) or _UNSURE.search(sentence) or "?" in sentence:
+            if doubted or not pattern.search(sentence) or _claims_nothing(weighed[n]):
                 continue
             if not _wrapped_quote(sentences[max(0, n - 1) : n + 2], sentence, ours):
                 return Reading(proposal=Proposal.READ if desk else proposal, quote=_short(sentence))
@@ -192,6 +257,10 @@ def _wrapped_quote(around: Sequence[str], sentence: str, ours: str) -> bool:
     n = around.index(sentence)
     pairs = (around[max(0, n - 1) : n + 1], around[n : n + 2])
     return any(len(pair) == 2 and f" {_plain(' '.join(pair))} " in whole for pair in pairs)
+
+
+def _claims_nothing(sentence: str) -> bool:
+    return "?" in sentence or any(pattern.search(sentence) for pattern in (_UNSURE, _ASKS, _OF_A_TICKET))
 
 
 def _denies(sentence: str) -> bool:

@@ -68,6 +68,14 @@ class TestMail(ThreadContract):
         theirs = [said.text for said in tickets.thread(ref, KEY).said if not said.ours]
         assert theirs == ["Which slot?"]
 
+    def test_a_letter_with_our_address_that_we_did_not_write_is_heard(self, rig: MailRig) -> None:
+        tickets, ref = self.ticket(rig)
+        tickets.comment(ref, KEY, f"{KEY}/c1", "Is there any news?")
+        rig.far.deliver("The GPU has been replaced.", f"Re: [{KEY}]", sender=f"Fleet <{rig.far.us}>")
+        said = tickets.thread(ref, KEY).said
+        assert [one.text for one in said if not one.ours] == ["The GPU has been replaced."]
+        assert len([one for one in said if one.ours]) == 2, "our letter and our comment"
+
     def test_the_key_is_in_the_subject_and_one_line(self, rig: MailRig) -> None:
         rig.tickets.open(KEY, "xid/79\r\nBcc: everybody@us.example", "body", "p")
         (letter,) = rig._letters()

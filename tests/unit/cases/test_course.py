@@ -115,6 +115,21 @@ def test_a_claim_counts_until_a_check_has_found_otherwise() -> None:
     assert look("b-3", T0 + timedelta(hours=4)) == 1
 
 
+def test_a_claim_that_they_write_past_counts_no_more() -> None:
+    """Their next letter may take it back in words that nobody here would see."""
+    one = course.hear(case(), [heard(1, Proposal.REPAIRED)], T0)
+    later = Heard(id="r2", at=T0 + timedelta(hours=1), proposal=Proposal.READ)
+    receipt = Heard(id="r3", at=T0 + timedelta(hours=2), proposal=Proposal.NOTHING)
+    booted = Seen(
+        incident_state=State.HANDED_OVER, now=Known(machine_id="m-1", serial="S1", boot_id="b-2")
+    )  # fmt: skip
+    at = T0 + timedelta(hours=3)
+    _, confirms = machines.look(course.hear(one, [receipt], at), lambda _: booted, at)
+    assert len(confirms) == 1, "a receipt takes nothing back"
+    _, confirms = machines.look(course.hear(one, [later, receipt], at), lambda _: booted, at)
+    assert confirms == []
+
+
 def test_each_machine_is_verified_once_and_another_one_again() -> None:
     one = case()
 

@@ -182,7 +182,9 @@ def test_no_sentence_with_a_doubt_claims_anything(noise: str, doubt: str) -> Non
     assert len(reading.quote) <= MOST_QUOTED
 
 
-@pytest.mark.parametrize("piece", ["a" * 50, "has ", "> ", "on ", "<", "was been ", "=\n"])
+@pytest.mark.parametrize(
+    "piece", ["a" * 50, "has ", "> ", "on ", "<", "was been ", "=\n", "mis", "same ", "1 of ", "sorry for the "]
+)
 def test_no_text_takes_long(piece: str) -> None:
     """Patterns that look again from each place would run for minutes on these; the suite's time-out is the check."""
     read(piece * 20_000, piece * 5_000)

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from activities.secret import Secret
+from activities.tickets.mail_text import id_of
 from medevac.cases import course
 from medevac.cases.case import Case, CaseState, Known, Subject, Ticket
 from medevac.cases.letter import Letter
@@ -209,11 +210,16 @@ async def test_our_own_letter_that_comes_back_is_no_reply(
     put(stores, case(system="mail"))
     ours = SimpleNamespace(name="mail", own="fleet@us.example")
     monkeypatch.setattr(services.registry, "ticket_systems", lambda: [ours])
-    letter = f"Subject: xid/79 [{KEY}]\r\nFrom: Fleet <fleet@us.example>\r\n\r\nThe GPU has been replaced."
+    text = "The GPU has been replaced."
+    head = f"Subject: xid/79 [{KEY}]\r\nFrom: Fleet <fleet@us.example>\r\n"
     given = {**BASIC, "Content-Type": "message/rfc822"}
+    letter = f"{head}Message-ID: <{id_of(KEY, 'fleet@us.example')}>\r\n\r\n{text}"
     answer = await client.post("/v1/case-replies/mail", content=letter.encode(), headers=given)
     assert answer.status_code == 202
     assert now(stores).heard == ()
+    forged = f"{head}Message-ID: <{id_of(KEY, 'fleet@elsewhere.example')}>\r\n\r\n{text}"
+    await client.post("/v1/case-replies/mail", content=forged.encode(), headers=given)
+    assert [one.text for one in now(stores).heard] == [text], "our address in From, anybody can write"
 
 
 async def test_jiras_event_only_says_where_to_look(
