@@ -73,7 +73,8 @@ class RecentCard:
 
 
 class Offers:
-    def __init__(self, registry: Registry, recent: RecentCard, certified: Callable[[str], bool]) -> None:
+    def __init__(self, registry: Registry, recent: RecentCard, certified: Callable[[str, str], bool]) -> None:
+        """`certified` is asked with a provider's name and form."""
         self._registry = registry
         self._recent = recent
         self._certified = certified
@@ -83,7 +84,7 @@ class Offers:
     ) -> Asking:
         """`node` with what its own adapters can do."""
         offers = offered(node, listed)
-        others = {offer.provider for offer in offers[1:]}
+        others, form = {offer.provider for offer in offers[1:]}, self._registry.form
         try:
             card: Card | None = self._recent.card()
         except Unreadable:
@@ -95,7 +96,7 @@ class Offers:
             cannot=unable(self._registry, node, offers),
             asked=asked,
             nothing_came=nothing_came,
-            uncertified={name for name in others if not node.simulated and not self._certified(name)},
+            uncertified={name for name in others if not node.simulated and not self._certified(name, form(name))},
         )
 
 

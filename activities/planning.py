@@ -226,7 +226,9 @@ class PlanActivities:
         name = node.machine.provider
         if node.simulated or name not in {one.name for one in self._registry.providers()}:
             return None
-        return self._certificates.proved(name) if self._certificates is not None else frozenset()
+        if self._certificates is None:
+            return frozenset()
+        return self._certificates.proved(name, self._registry.form(name))
 
     def _unproved(self, node: Node, proved: frozenset[Capability]) -> frozenset[Capability]:
         """Only what the provider itself does: what is done from within the node is no matter of its proof."""

@@ -77,11 +77,13 @@ class Registry:
         inventory: Inventory | None = None,
         pagers: Iterable[Pager] = (),
         storage: StorageProbes | None = None,
+        forms: Mapping[str, str] | None = None,
     ) -> None:
         self._clusters = _by_name("cluster", clusters)
         self._providers = _by_name("provider", providers)
         self._checks = dict(checks or {})
         self._tickets = dict(tickets or {})
+        self._forms = dict(forms or {})
         self.chat = chat
         self.pagers = tuple(_by_name("pager", pagers).values())
         """Who is woken when a person is needed; none: only the chat says so."""
@@ -130,6 +132,10 @@ class Registry:
 
     def providers(self) -> list[Provider]:
         return list(self._providers.values())
+
+    def form(self, provider: str) -> str:
+        """Digest of how it is configured, to which its proofs are bound; empty where it isn't by a file."""
+        return self._forms.get(provider, "")
 
     def checks(self, cluster: str) -> Checks:
         self.cluster(cluster)

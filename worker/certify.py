@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from pydantic import JsonValue
+
 from activities.failures import redact
 from activities.last_look import Frozen, last_look, looking
 from activities.ports import (
@@ -131,8 +133,9 @@ class Certifier:
         proved = [step.name for step in steps if step.passed and step.name in EFFECTS]
         passed = bool(proved) and all(step.passed is not False for step in steps)
         machine = self.node.machine.id
-        proof = {
-            "steps": [step.model_dump(mode="json") for step in steps], "node": f"{self.node.cluster}/{self.node.name}"
+        proof: dict[str, JsonValue] = {
+            "steps": [step.model_dump(mode="json") for step in steps], "node": f"{self.node.cluster}/{self.node.name}",
+            "form": self.registry.form(self.provider.name),
         }  # fmt: skip
         self.stores.certificates.add(
             Certificate(provider=self.provider.name, at=at, by=by, machine_id=machine, passed=passed, proof=proof)

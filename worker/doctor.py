@@ -229,13 +229,17 @@ async def _trust(house: House) -> str:
     real = [one.name for one in registry.providers() if not one.simulated]
     if not real:
         return "none is real, so none needs a proof"
-    proved = {name: await aside(partial(stores.certificates.proved, name)) for name in real}
+    proofs = stores.certificates
+    proved = {name: await aside(partial(proofs.proved, name, registry.form(name))) for name in real}
     said = [f"{name} was proved to {_and(sorted(verbs))} a machine here" for name, verbs in proved.items() if verbs]
     unproved = [name for name, verbs in proved.items() if not verbs]
     if not unproved:
         return "; ".join(said)
     policy = (await aside(stores.policies.active)).policy
     auto = [name for name, pool in policy.pools.items() if pool.mode is Mode.AUTO]
+    before = {name: await aside(partial(proofs.newest, name)) for name in unproved}
+    otherwise = [name for name, word in before.items() if word and word.passed and word.form != registry.form(name)]
+    said += [f"{_and(otherwise)} was configured otherwise when it was proved"] if otherwise else []
     text = "; ".join([f"not proved on a machine here: {', '.join(unproved)}", *said])
     if not auto:
         return f"{text}; none of the pools is `auto` yet, which asks for it"

@@ -18,11 +18,13 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from activities.evidence_store import EvidenceStore, open_store
+from activities.failures import redact
 from activities.inventory_file import read_inventory
 from activities.registry import ConfigurationError, Registry, complaints
 from activities.storage_probe import StorageProbes
 from activities.ticketing import name_of
 from medevac.fleet.inventory import Inventory, InventoryError
+from medevac.model import digest
 from simulation.build import Parts as Simulation
 from simulation.build import parts as simulated_parts
 from worker import config as configured
@@ -118,12 +120,31 @@ def build_parts(config: Config, data_dir: Path) -> Built:
             inventory=inventory,
             pagers=pagers.values(),
             storage=StorageProbes(config.storage_probes),
+            forms={part.name: form(part) for part in config.providers},
         )
 
     if not built.wrong:
         built.registry = built.make("parts", whole)
         built.parts.pop("parts", None)
     return built
+
+
+def form(part: configured.Part) -> str:
+    """Of a provider as it is configured: its kind and all its options. Secrets stand there by reference only; what
+    looks like one all the same goes into no digest."""
+    return digest({"kind": part.kind, "options": _without_secrets(part.options)})
+
+
+def _without_secrets(value: Any) -> Any:
+    match value:
+        case str():
+            return redact(value, len(value) + 100)
+        case dict():
+            return {name: _without_secrets(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_without_secrets(one) for one in value]
+        case _:
+            return value
 
 
 def _inventory(config: Config) -> Inventory:

@@ -27,7 +27,12 @@ class Certificate(Model):
     machine_id: str
     passed: bool
     proof: dict[str, JsonValue]
-    """Each step with what was seen."""
+    """Each step with what was seen, and the `form` of the provider: a digest of how it was configured."""
+
+    @property
+    def form(self) -> str:
+        """Empty where it is older than forms, which is a form of its own."""
+        return str(self.proof.get("form") or "")
 
     @property
     def verbs(self) -> dict[Capability, bool]:
@@ -49,12 +54,14 @@ class Certificates:
             connection.execute(sa.insert(certificates).values(**certificate.model_dump()))
 
     def newest(self, provider: str) -> Certificate | None:
-        """The last word counts: a provider that failed since it passed is not certified."""
+        """However it was configured then."""
         return next(iter(self._all(provider, 1)), None)
 
-    def proved(self, provider: str) -> frozenset[Capability]:
-        """What it was last seen to do; nothing where its newest word is a failure. Raises `Unreadable`."""
-        words = self._all(provider, MOST)
+    def proved(self, provider: str, form: str) -> frozenset[Capability]:
+        """What it was last seen to do as it is configured; nothing where its newest word is a failure: the last word
+        counts. What another program, account or address did under its name proves nothing of it. Raises `Unreadable`.
+        """
+        words = [word for word in self._all(provider, MOST) if word.form == form]
         if not words or not words[0].passed:
             return frozenset()
         said: dict[Capability, bool] = {}
@@ -74,7 +81,7 @@ class Certificates:
             rows = connection.execute(query).mappings().all()
         return [Certificate.model_validate(dict(row)) for row in rows]
 
-    def certified(self, provider: str) -> bool:
+    def certified(self, provider: str, form: str) -> bool:
         """Raises `Unreadable`."""
-        found = self.newest(provider)
+        found = next((word for word in self._all(provider, MOST) if word.form == form), None)
         return found is not None and found.passed

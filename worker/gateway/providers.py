@@ -58,7 +58,8 @@ def _read(served: Services, days: float) -> Providers:
     known = card.scores
     exempt = {one.name for one in served.registry.providers() if one.simulated}
     names = {score.place.provider for score in known}
-    proved = {name: served.stores.certificates.proved(name) for name in names if name not in exempt}
+    proofs, form = served.stores.certificates, served.registry.form
+    proved = {name: proofs.proved(name, form(name)) for name in names if name not in exempt}
     policy = served.stores.policies.active().policy
     return Providers(
         days=days,

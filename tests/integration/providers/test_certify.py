@@ -44,6 +44,9 @@ class Parts:
     def provider(self, name: str) -> Provider:
         return self._provider
 
+    def form(self, name: str) -> str:
+        return ""
+
 
 @pytest.fixture(params=NAMES)
 def rig(request: pytest.FixtureRequest) -> ProviderRig:
@@ -94,7 +97,7 @@ def test_it_is_certified_by_what_its_machine_shows(rig: ProviderRig, certify: Ce
             assert rig.applied(verb) == 1
             assert steps[f"{verb} repeated"].passed, steps[f"{verb} repeated"]
     assert steps["another machine"].passed, steps["another machine"]
-    assert stores.certificates.certified(rig.provider.name)
+    assert stores.certificates.certified(rig.provider.name, "")
 
 
 def test_a_reboot_that_loses_disks_is_tried_only_where_that_is_wanted(
@@ -111,4 +114,4 @@ def test_a_word_without_its_effect_certifies_nothing(rig: ProviderRig, certify: 
     steps = certify(rig, False, 1.0, Trouble.LIE)
     assert (steps["reboot"].passed, steps["certificate"].passed) == (False, False)
     assert rig.applied(Verb.REBOOT) == 0
-    assert not stores.certificates.certified(rig.provider.name)
+    assert not stores.certificates.certified(rig.provider.name, "")

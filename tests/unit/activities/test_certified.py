@@ -71,3 +71,30 @@ def test_a_rung_whose_verb_was_not_proved_is_asked_about(house: House, monkeypat
     assert planned(2, reboot=True, reinstall=None).approval is None
     assert planned(3, reinstall=True).approval is None, "what a later proof doesn't speak of stays proved"
     assert planned(4, reboot=False, reinstall=True).approval is not None
+
+
+def test_a_proof_is_of_what_was_configured_then(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program, account or way to reboot under the same name proves itself."""
+    real, proofs, plans = real_machine(house, monkeypatch)
+    forms: dict[str, str] = {}
+    monkeypatch.setattr(house.registry, "form", lambda name: forms.get(name, ""))
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def certify(minutes: int, form: str, passed: bool = True) -> None:
+        proof = shown(reboot=passed) | ({"form": form} if form else {})
+        when = at + timedelta(minutes=minutes)
+        proofs.add(
+            Certificate(provider="ironworks", at=when, by="ada", machine_id="m", passed=passed, proof=proof)
+        )  # fmt: skip
+
+    def mode(form: str) -> Mode | None:
+        forms["ironworks"] = form
+        assert proofs.certified("ironworks", form) is bool(proofs.proved("ironworks", form))
+        return run(plans.plan, request(real, faults=faults("xid/119"))).mode
+
+    certify(1, "")
+    assert mode("a") is Mode.APPROVE, "of an older form, which nobody knows"
+    certify(2, "a")
+    assert (mode("a"), mode("b")) == (Mode.AUTO, Mode.APPROVE)
+    certify(3, "b", passed=False)
+    assert (mode("a"), mode("b")) == (Mode.AUTO, Mode.APPROVE), "what failed was another one"

@@ -291,7 +291,7 @@ def test_an_asked_real_provider_needs_its_own_proof(house: House) -> None:
     node = house.idle_node(SKYLINE)
     recent = RecentCard(house.registry, Scorecards(house.db), (), Penalties(), house.bounded)
     real = node.model_copy(update={"simulated": False})
-    found = Offers(house.registry, recent, lambda name: False).asking(real, (Offer(provider=NORTH),), None, ())
+    found = Offers(house.registry, recent, lambda name, form: False).asking(real, (Offer(provider=NORTH),), None, ())
     assert {one.source.offer.provider: one.certified for one in found.candidates}[NORTH] is False
 
 

@@ -90,7 +90,7 @@ def test_the_same_key_again_and_another_machine_are_tried_and_cost_nothing(site:
     assert steps["reboot repeated"].passed
     assert steps["reinstall repeated"].passed
     assert (site.effects(Effect.REBOOT), site.effects(Effect.REINSTALL)) == (1, 1)
-    assert site.stores.certificates.proved(IRONWORKS) == {Capability.REBOOT, Capability.REINSTALL}
+    assert site.stores.certificates.proved(IRONWORKS, "") == {Capability.REBOOT, Capability.REINSTALL}
     now = datetime.now(UTC)
     seen = site.stores.scorecards.observed(list(site.world.nodes()), now - timedelta(days=1), now)
     assert not seen.repairs, "no incident's repair was tried, and none has failed"
@@ -103,7 +103,7 @@ def test_a_provider_that_takes_any_machine_for_the_nodes_is_not_certified(
     monkeypatch.setattr(provider, "do", lambda verb, node, tag: "ok")
     steps = site.certify()
     assert [step.name for step in steps if step.passed is False] == ["another machine", "certificate"]
-    assert not site.stores.certificates.proved(IRONWORKS)
+    assert not site.stores.certificates.proved(IRONWORKS, "")
 
 
 def test_a_call_that_comes_true_twice_is_not_certified(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_a_call_that_comes_true_twice_is_not_certified(site: Site, monkeypatch: 
 
 def test_a_reboot_proves_a_reboot_and_no_more(site: Site) -> None:
     assert site.certify()[-1].seen == "ironworks is certified to reboot"
-    assert site.stores.certificates.proved(IRONWORKS) == {Capability.REBOOT}
+    assert site.stores.certificates.proved(IRONWORKS, "") == {Capability.REBOOT}
 
 
 def test_disks_are_lost_only_when_that_is_asked_for(site: Site) -> None:
@@ -135,7 +135,7 @@ def test_a_done_that_wasnt_is_no_proof_and_takes_an_older_one_back(site: Site) -
     steps = site.certify(destructive=True, deadline_s=0.5, manner=Manner.LIE)
     assert [step.name for step in steps if step.passed is False] == ["reboot", "certificate"]
     assert site.effects(Effect.REINSTALL) == 0, "nothing follows a step that failed"
-    assert not site.stores.certificates.certified(IRONWORKS)
+    assert not site.stores.certificates.certified(IRONWORKS, "")
 
 
 def test_an_unclear_answer_is_never_called_again(site: Site) -> None:

@@ -238,3 +238,23 @@ def test_a_secret_that_was_typed_into_options_is_not_said_again(
     whole = "".join(traceback.format_exception(caught.value))
     assert "s3cr3t" not in whole
     assert "x" in str(caught.value)
+
+
+def test_the_form_of_a_provider_is_all_of_it_but_its_secrets() -> None:
+    def of(kind: str = "aws", **options: JsonValue) -> str:
+        return parts.form(Part(name="aws", kind=kind, options=options))
+
+    forms = [
+        of(),
+        of("command"),
+        of(reboot="stop_start"),
+        of(endpoint="https://one.example"),
+        of(accounts=[{"id": "123456789012"}]),
+        of(commands={"state": ["/opt/a"]}),
+        of(commands={"state": ["/opt/b"]}),
+        of(credential="env:ONE"),
+        of(credential="env:OTHER"),
+    ]
+    assert len(set(forms)) == len(forms)
+    assert of(a=1, b=2) == of(b=2, a=1)
+    assert of(endpoint="https://bot:hunter2@one.example") == of(endpoint="https://bot:hunter3@one.example")

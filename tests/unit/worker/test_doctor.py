@@ -203,6 +203,10 @@ async def test_providers_that_nobody_proved_are_named_with_the_command(
     assert f"not proved on a machine here: {one.name};" in str(bad.value)
     assert f"{other.name} was proved to reboot a machine here" in str(bad.value)
     assert bad.value.fix == f"`medevac provider certify {one.name} --machine ID`"
+    with monkeypatch.context() as changed:
+        changed.setattr(registry, "form", lambda name: "as it is now")
+        with pytest.raises(doctor._Bad, match=f"{other.name} was configured otherwise when it was proved"):
+            await doctor._trust(House(examined))
 
     stores.policies.activate(stores.policies.propose(IDLE, "ada", now), "bob", now)
     assert f"here: {one.name}" in await doctor._trust(House(examined)), (

@@ -127,11 +127,11 @@ def test_the_newest_proof_counts(stores: Stores) -> None:
             Certificate(provider="aws", at=at, by="ada", machine_id="i-1", passed=passed, proof={"steps": []})
         )
 
-    assert not stores.certificates.certified("aws")
+    assert not stores.certificates.certified("aws", "")
     said(True, 0)
-    assert stores.certificates.certified("aws")
+    assert stores.certificates.certified("aws", "")
     said(False, 1)
-    assert not stores.certificates.certified("aws")
+    assert not stores.certificates.certified("aws", "")
 
 
 async def test_the_table_tells_counts_times_and_prices(
