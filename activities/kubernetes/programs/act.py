@@ -8,6 +8,7 @@ Needs Python only. The node's root is mounted at /host; its own programs are run
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -21,12 +22,18 @@ from typing import Any
 
 ROOT = os.environ.get("MEDEVAC_ROOT", "")
 """Prefix of all files, where this doesn't run on a node."""
+KERNEL_LOG = os.environ.get("MEDEVAC_KERNEL_LOG", "")
+"""A file in its place, where this doesn't run on a node."""
 HOST = "/host"
 DONE, FAILED, REFUSED = 0, 1, 3
 DEVICE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm|-modeset|-nvswitch\w*)$")
+RECORD = re.compile(r"<(\d+)>(?:\[ *\d+\.\d+\])?(?:\[ *[TC]\d+\])? ?(.*)")
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\): (\d+)")
 RESET_LINE = "medevac: gpu reset"
 """In the kernel's log: the check counts from the last of them."""
+KERN, USER = 0, 1
+"""Facility of what the kernel itself says, and of what processes write to its log, which may be anything."""
+READ_ALL, SIZE = 3, 10
 
 
 class Refused(Exception):
@@ -166,11 +173,26 @@ def reset_gpu(order: dict[str, Any]) -> str:
 
 def affected(all_gpus: Sequence[Gpu]) -> list[Gpu]:
     """Those that the driver itself wants reset, and those with an Xid since the boot or the last reset."""
-    _, said = run(10, "dmesg")
-    lines = said.splitlines()
-    since = max([n for n, line in enumerate(lines) if RESET_LINE in line], default=-1)
-    hit = {place(match.group(1)) for line in lines[since + 1 :] for match in [XID.search(line)] if match}
+    records = kernel_log()
+    since = max([n for n, (by, said) in enumerate(records) if by == USER and said.startswith(RESET_LINE)], default=-1)
+    xids = [XID.match(said) for by, said in records[since + 1 :] if by == KERN]
+    hit = {place(match.group(1)) for match in xids if match}
     return [gpu for gpu in all_gpus if "reset" in gpu.wants or place(gpu.bus) in hit]
+
+
+def kernel_log() -> list[tuple[int, str]]:
+    """Facility and text of each line; none where it can't be read. By the kernel's own call: `dmesg -r` of many a
+    util-linux shows each as 0.
+    """
+    if KERNEL_LOG:
+        with open(KERNEL_LOG, encoding="utf-8", errors="replace") as found:
+            said = found.read()
+    else:
+        klogctl = ctypes.CDLL(None).klogctl
+        buffer = ctypes.create_string_buffer(4 * max(klogctl(SIZE, None, 0), 1 << 20))
+        length = klogctl(READ_ALL, buffer, len(buffer))
+        said = buffer.raw[: max(0, length)].decode("utf-8", "replace")
+    return [(int(match.group(1)) >> 3, match.group(2)) for match in map(RECORD.match, said.split("\n")) if match]
 
 
 def place(bus: str) -> str:

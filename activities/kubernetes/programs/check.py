@@ -20,13 +20,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 MESSAGE = os.environ.get("MEDEVAC_MESSAGE", "/dev/termination-log")
+KERNEL_LOG = os.environ.get("MEDEVAC_KERNEL_LOG", "")
+"""A file in its place, where this doesn't run on a node."""
 BOOT_ID = os.environ.get("MEDEVAC_BOOT_ID_FILE", "/proc/sys/kernel/random/boot_id")
 MOST = 3500
 """Bytes of the answer; a kubelet cuts at 4096."""
 CHUNK = 1 << 20
+RECORD = re.compile(r"<(\d+)>(?:\[ *\d+\.\d+\])?(?:\[ *[TC]\d+\])? ?(.*)")
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\): (\d+)")
 REMEDY = "medevac: gpu reset"
 """Written to the kernel's log by our own reset: what came before it, the reset was for."""
+KERN, USER = 0, 1
+"""Facility of what the kernel itself says, and of what processes write to its log, which may be anything."""
+READ_ALL, SIZE = 3, 10
 NO_DRIVER = 9
 PASSED, FAILED, NO_VERDICT = 0, 1, 75
 INIT_FLAKES = (3, 100, 801, 802, 803, 804, 999)
@@ -153,21 +159,33 @@ def recovery(gpus: Sequence[Gpu]) -> str:
     return "the driver wants nothing"
 
 
-def xids(clock: Clock, harmless: Sequence[int]) -> str:
+def kernel_log() -> list[tuple[int, str]]:
+    """Facility and text of each line. By the kernel's own call: `dmesg -r` of many a util-linux shows each as 0."""
+    if KERNEL_LOG:
+        with open(KERNEL_LOG, encoding="utf-8", errors="replace") as file:
+            said = file.read()
+    else:
+        try:
+            klogctl = ctypes.CDLL(None, use_errno=True).klogctl
+        except AttributeError:
+            raise CouldNotLook("the kernel's log: klogctl is not in this image") from None
+        buffer = ctypes.create_string_buffer(4 * max(klogctl(SIZE, None, 0), CHUNK))
+        length = klogctl(READ_ALL, buffer, len(buffer))
+        if length < 0:
+            raise CouldNotLook(f"the kernel's log: {os.strerror(ctypes.get_errno())}")
+        said = buffer.raw[:length].decode("utf-8", "replace")
+    return [(int(match.group(1)) >> 3, match.group(2)) for match in map(RECORD.match, said.split("\n")) if match]
+
+
+def xids(harmless: Sequence[int]) -> str:
     """None since this boot, or since our own reset on it."""
-    try:
-        code, said = run(clock, "dmesg")
-    except subprocess.TimeoutExpired:
-        raise CouldNotLook("dmesg gives no answer") from None
-    if code != 0:
-        raise CouldNotLook(f"dmesg: {said.strip()[:200]}")
-    lines = said.splitlines()
-    since = max([n for n, line in enumerate(lines) if REMEDY in line], default=-1)
-    found = [match.groups() for line in lines[since + 1 :] for match in [XID.search(line)] if match]
+    records = kernel_log()
+    since = max([n for n, (by, said) in enumerate(records) if by == USER and said.startswith(REMEDY)], default=-1)
+    found = [match.groups() for by, said in records[since + 1 :] for match in [XID.match(said)] if match and by == KERN]
     bad = sorted({f"Xid {code} at {where}" for where, code in found if int(code) not in harmless})
     if bad:
         raise Bad("; ".join(bad))
-    whole = since >= 0 or any("Linux version" in line for line in lines[:50])
+    whole = since >= 0 or any(said.startswith("Linux version") for _, said in records[:50])
     # The ring forgets its beginning on a node that logs a lot; said, so that nobody takes it for more than it is.
     return f"none since {'our reset' if since >= 0 else 'boot' if whole else 'the oldest line of the log'}"
 
@@ -321,7 +339,7 @@ def look(wanted: dict[str, Any], clock: Clock) -> tuple[list[tuple[str, bool | N
                 some = gpus if "memory" in asked else [random.choice(gpus)]  # noqa: S311
                 item("write-read", write_read, clock, some, wanted["write_read"])
                 covers |= {"memory"} if "memory" in asked else set()
-        item("xids", xids, clock, wanted["harmless"])
+        item("xids", xids, wanted["harmless"])
     if wanted["services"]:
         covers.add("service")
     return found, sorted(covers & set(asked)), gpus

@@ -63,7 +63,7 @@ class OnNode:
         self.file("state/smi.xml", smi((0, "None"), (1, "None")))
         self.program("systemctl", SYSTEMCTL)
         self.program("nvidia-smi", SMI)
-        self.program("dmesg", 'cat "$STATE/dmesg" 2>/dev/null')
+        self.file("state/kernel-log")
 
     def file(self, name: str, text: str = "") -> Path:
         path = self.root / name
@@ -102,6 +102,7 @@ class OnNode:
         env = {
             "PATH": f"{self.root / 'bin'}:{os.defpath}", "STATE": str(self.root / "state"),
             "CALLS": str(self.root / "calls"), "MEDEVAC_ROOT": str(self.root), "MEDEVAC_ORDER": json.dumps(given),
+            "MEDEVAC_KERNEL_LOG": str(self.root / "state/kernel-log"),
             "MEDEVAC_MESSAGE": str(self.root / "message"),
         }  # fmt: skip
         command = [sys.executable, "-c", ACT]
@@ -184,10 +185,11 @@ def test_only_the_gpu_that_needs_it_is_reset_with_its_users_stopped(node: OnNode
     assert "medevac: gpu reset inc-1/act/1" in node.kmsg
 
 
-def test_an_xid_says_which_gpu_and_one_before_the_last_reset_does_not(node: OnNode) -> None:
-    xid = "[ 9.{n}] NVRM: Xid (PCI:0000:{bus}:00): 119, pid=1, name=x, Timeout"
-    lines = [xid.format(n=1, bus="18"), "[ 9.2] medevac: gpu reset inc-0/act/1", xid.format(n=3, bus="19")]
-    node.file("state/dmesg", "\n".join(lines))
+def test_the_kernels_xid_says_which_gpu_and_one_before_the_last_reset_does_not(node: OnNode) -> None:
+    xid = "<3>[ 9.{n}] NVRM: Xid (PCI:0000:{bus}:00): 119, pid=1, name=x, Timeout"
+    lines = [xid.format(n=1, bus="18"), "<12>[ 9.2] medevac: gpu reset inc-0/act/1", xid.format(n=3, bus="19")]
+    forged = xid.format(n=4, bus="18").replace("<3>", "<12>")
+    node.file("state/kernel-log", "\n".join([*lines, forged]))
     assert node.act("reset_gpu")[0] == DONE
     assert node.resets == ["nvidia-smi --gpu-reset -i 00000000:19:00.0"]
 

@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 from activities.checks.kubernetes import CODES, Answer, _harmless
+from activities.kubernetes.programs import act, check
 
 CHECK = files("activities.kubernetes").joinpath("programs", "check.py").read_text(encoding="utf-8")
 BOOT = "5f0b6a56-1c1d-4b7e-9a43-2f8b9c1d7e11"
 KERNEL = (
-    "[    0.000000] Linux version 6.8.0-1021-aws (buildd@lcy02) #23-Ubuntu SMP\n[    4.1] NVRM: loading NVIDIA UNIX\n"
+    "<5>[    0.000000] Linux version 6.8.0-1021-aws (buildd@lcy02) #23-Ubuntu SMP\n"
+    "<4>[    4.1] NVRM: loading NVIDIA UNIX\n"
 )
 ASKED = ["bus", "maintenance", "memory", "service"]
 
@@ -61,6 +63,10 @@ class OnNode:
         (self.path / f"{name}.txt").write_text(text)
         self.program(name, f'cat "{self.path}/{name}.txt"\nexit {code}')
 
+    def logs(self, text: str) -> None:
+        """The kernel's own log, as its system call gives it."""
+        (self.path / "kernel-log").write_text(text)
+
     def check(self, *, cuda: str = "", **wanted: Any) -> Answer:
         """What it leaves, as the adapter reads it."""
         asked = {
@@ -73,7 +79,7 @@ class OnNode:
             env={
                 "PATH": f"{self.path / 'bin'}:{os.defpath}", "LD_LIBRARY_PATH": str(self.cuda), "FAKE_CUDA": cuda,
                 "MEDEVAC_CHECK": json.dumps(asked), "MEDEVAC_MESSAGE": str(message),
-                "MEDEVAC_BOOT_ID_FILE": str(self.path / "boot_id"),
+                "MEDEVAC_KERNEL_LOG": str(self.path / "kernel-log"), "MEDEVAC_BOOT_ID_FILE": str(self.path / "boot_id"),
             },
         )  # fmt: skip
         assert message.exists(), done.stderr
@@ -101,7 +107,7 @@ def node(tmp_path: Path, cuda: Path) -> OnNode:
     (tmp_path / "boot_id").write_text(f"{BOOT}\n")
     found = OnNode(tmp_path, cuda)
     found.prints("nvidia-smi", smi(gpu(0), gpu(1)))
-    found.prints("dmesg", KERNEL)
+    found.logs(KERNEL)
     found.prints("systemctl", "active\n")
     return found
 
@@ -181,32 +187,59 @@ def test_a_driver_that_gives_no_answer_fails_it_in_time(node: OnNode) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "[   99.5] NVRM: Xid (PCI:0000:18:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
-        "[   99.5] NVRM: Xid (PCI:0000:18:00 GPU-I:02): 119, pid=1234, name=python, Timeout waiting for RPC from GSP!",
-        "[   99.5] NVRM: Xid (0000:18:00): 999999, something nobody knows",
+        "<3>[   99.5] NVRM: Xid (PCI:0000:18:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+        "<3>[   99.5] NVRM: Xid (PCI:0000:18:00 GPU-I:02): 119, pid=1234, name=python, Timeout waiting for RPC",
+        "<3>[   99.5] NVRM: Xid (0000:18:00): 999999, something nobody knows",
     ],
 )
 def test_an_xid_since_the_boot_fails_it(node: OnNode, line: str) -> None:
-    node.prints("dmesg", f"{KERNEL}{line}\n")
+    node.logs(f"{KERNEL}{line}\n")
     answer = node.check()
     assert answer.verdict == "failed"
     assert "Xid" in answer.reason
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "<12>[   99.5] NVRM: Xid (PCI:0000:4e:00): 79, forged",
+        "<4>[   99.5] audit: comm=NVRM: Xid (PCI:0000:4e:00): 79, forged",
+        "<12>[   99.5] <3>[   99.5] NVRM: Xid (PCI:0000:4e:00): 79, forged",
+    ],
+)
+def test_an_xid_that_the_kernel_did_not_write_proves_nothing(node: OnNode, line: str) -> None:
+    node.logs(f"{KERNEL}{line}\n")
+    assert node.check().verdict == "passed"
+
+
+def test_a_kernel_line_that_quotes_our_reset_hides_nothing(node: OnNode) -> None:
+    xid = "<3>[   99.5][  T812] NVRM: Xid (PCI:0000:18:00): 79, pid=1, name=x, GPU has fallen off the bus.\n"
+    node.logs(f"{KERNEL}{xid}<6>[  100.0] audit: comm=medevac: gpu reset inc-1/act/1\n")
+    assert node.check().verdict == "failed"
+
+
+def test_both_programs_read_this_machines_own_log() -> None:
+    try:
+        found = check.kernel_log()
+    except check.CouldNotLook as error:
+        pytest.skip(str(error))
+    assert bool(act.kernel_log()) == bool(found)
+
+
 def test_xids_of_jobs_and_those_before_our_own_reset_do_not(node: OnNode) -> None:
-    job = "[   99.5] NVRM: Xid (PCI:0000:18:00): 31, pid=77, name=python, Ch 00000018, MMU Fault\n"
-    node.prints("dmesg", KERNEL + job)
+    job = "<3>[   99.5] NVRM: Xid (PCI:0000:18:00): 31, pid=77, name=python, Ch 00000018, MMU Fault\n"
+    node.logs(KERNEL + job)
     assert node.check().verdict == "passed"
-    old = "[   99.5] NVRM: Xid (PCI:0000:18:00): 119, pid=1, name=x, Timeout\n"
-    reset = "[  200.1] medevac: gpu reset inc-1/act-reset_gpu/1\n"
-    node.prints("dmesg", KERNEL + old + reset)
+    old = "<3>[   99.5] NVRM: Xid (PCI:0000:18:00): 119, pid=1, name=x, Timeout\n"
+    reset = "<12>[  200.1] medevac: gpu reset inc-1/act-reset_gpu/1\n"
+    node.logs(KERNEL + old + reset)
     assert node.check().verdict == "passed"
-    node.prints("dmesg", KERNEL + old + reset + old)
+    node.logs(KERNEL + old + reset + old)
     assert node.check().verdict == "failed"
 
 
 def test_a_log_that_forgot_its_beginning_is_said_to_be_one(node: OnNode) -> None:
-    node.prints("dmesg", "[ 86400.1] eth0: link up\n")
+    node.logs("<6>[ 86400.1] eth0: link up\n")
     items = node.check().items
     assert isinstance(items["xids"], dict)
     assert items["xids"]["said"] == "none since the oldest line of the log"
@@ -253,11 +286,11 @@ def test_one_gpu_is_enough_unless_it_is_about_memory(node: OnNode) -> None:
         assert gpus in str(item["said"])
 
 
-@pytest.mark.parametrize("missing", ["dmesg", "systemctl", "nvidia-smi"])
+@pytest.mark.parametrize("missing", ["systemctl", "nvidia-smi"])
 def test_what_the_image_lacks_is_no_verdict(node: OnNode, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (node.path / "bin" / missing).unlink()
     monkeypatch.setattr(os, "defpath", "/nowhere")
-    for name in ("dmesg", "systemctl", "nvidia-smi"):
+    for name in ("systemctl", "nvidia-smi"):
         if name != missing:
             text = (node.path / f"{name}.txt").read_text()
             node.program(name, f"while IFS= read -r line; do echo \"$line\"; done <<'END'\n{text}\nEND")
@@ -267,14 +300,14 @@ def test_what_the_image_lacks_is_no_verdict(node: OnNode, missing: str, monkeypa
 
 
 def test_a_verdict_goes_before_what_could_not_be_looked_at(node: OnNode) -> None:
-    node.prints("dmesg", "dmesg: read kernel buffer failed: Operation not permitted\n", 1)
+    node.program("systemctl", "echo 'Failed to connect to bus'; exit 1")
     assert node.check().verdict == "none"
     node.prints("nvidia-smi", smi(gpu(0)))
     assert node.check().verdict == "failed"
 
 
 def test_an_answer_stays_small_whatever_is_found(node: OnNode) -> None:
-    xids = "".join(f"[ 9.{n}] NVRM: Xid (PCI:0000:{n:02x}:00): {1000 + n}, x\n" for n in range(200))
-    node.prints("dmesg", KERNEL + xids)
+    xids = "".join(f"<3>[ 9.{n}] NVRM: Xid (PCI:0000:{n:02x}:00): {1000 + n}, x\n" for n in range(200))
+    node.logs(KERNEL + xids)
     node.program("systemctl", "i=0; while [ $i -lt 5000 ]; do printf x; i=$((i+1)); done; exit 3")
     assert node.check().verdict == "failed"
