@@ -6,7 +6,9 @@ starts one, prints its KUBECONFIG and stops it at Ctrl-C.
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import signal
 import ssl
 import subprocess
@@ -16,6 +18,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,6 +41,9 @@ CONTROLLERS = (
 CLIENTS = ("kube-controller-manager", "kube-scheduler", "kwok")
 START_S = 400.0
 ADMIN = "admin"
+PR_SET_PDEATHSIG = 1
+PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
+"""Of Linux. Elsewhere only a test run that ends in order stops what it has started."""
 
 
 class ControlPlane:
@@ -145,8 +151,9 @@ class ControlPlane:
         with (self.folder / f"{name}.log").open("ab") as log:
             # In a session of its own: a Ctrl-C in the terminal must not reach it before the tests have ended.
             self._running[name] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
-            )
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True,
+                preexec_fn=partial(_die_with, os.getpid()),
+            )  # fmt: skip
 
     def restart(self, name: str) -> None:
         """Starts a stopped program as it was. After the API server also its clients, which would come back to it only
@@ -235,6 +242,17 @@ class ControlPlane:
         except OSError:  # no answer in time: it is asked again
             return False
         return True
+
+
+def _die_with(parent: int) -> None:
+    """In the child: it ends when the thread that started it does, so also where the tests are ended from outside and
+    clean nothing up. That thread must be the main one.
+    """
+    if PRCTL is None:
+        return
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended in between
+        os._exit(1)
 
 
 def write_kubeconfig(path: Path, token: str, server: str, certificate: Path) -> Path:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.control_plane import build
+from tests.control_plane import build, processes
 
 GO = """#!/bin/sh
 case "$1" in
@@ -71,3 +76,40 @@ def test_too_little_space_or_no_go_is_said_with_what_to_do(machine: Path, monkey
     monkeypatch.setattr(build, "NEEDED_GIB", 1e9)
     with pytest.raises(build.NotBuilt, match="make room, or set XDG_CACHE_HOME"):
         build.build()
+
+
+STARTS = """
+import pathlib, sys, time
+from tests.control_plane.processes import ControlPlane
+plane = ControlPlane(pathlib.Path(sys.argv[1]))
+plane._run("etcd", ["sleep", "600"])
+print(plane._running["etcd"].pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(processes.PRCTL is None, reason="only Linux ends a process with its parent")
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
+def test_its_processes_end_with_the_tests_however_these_end(tmp_path: Path, sign: signal.Signals) -> None:
+    argv = [sys.executable, "-c", STARTS, str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as tests:
+        assert tests.stdout is not None
+        pid = int(tests.stdout.readline())
+        assert _runs(pid)
+        tests.send_signal(sign)
+        tests.wait(60)
+    deadline = time.monotonic() + 60
+    while _runs(pid):
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            pytest.fail("it still runs, and nobody is left to stop it")
+        time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    """Also not where nobody has asked for its status yet."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
