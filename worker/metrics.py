@@ -36,7 +36,9 @@ RECEIVED = Gauge(
     "medevac_queue_received_timestamp_seconds", "When this process last received from the queue", ["queue"]
 )
 POLLS = Counter("medevac_polls_total", "Questions to monitors that only answer when asked", ["poller", "outcome"])
-WATCHED = Counter("medevac_watched_total", "Nodes and Events that a watcher had to say", ["watcher", "kind", "outcome"])
+WATCHED = Counter(
+    "medevac_watched_total", "What a watcher had to say, and how that went", ["watcher", "kind", "outcome"]
+)
 WATCH_LISTS = Counter("medevac_watch_lists_total", "Listings of a watcher by why", ["watcher", "kind", "why"])
 WATCH_HEARD = Gauge("medevac_watch_heard_timestamp_seconds", "When the watched side last answered", ["watcher", "kind"])
 LEADING = Gauge("medevac_leading", "1 while this process is the one that does it", ["name"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any
@@ -27,6 +27,10 @@ Meaning = tuple[str, str | None, str | None, tuple[str, ...]]
 BAD = (Kind.FAULT, Kind.PLANNED)
 JOINING = frozenset({"Ready", "NetworkUnavailable"})
 """Bad on every node that joins, until it has joined."""
+SILENT = timedelta(hours=1)
+"""Kubelets and the usual agents renew a condition's heartbeat every five minutes, whether it changes or not."""
+NEVER_RENEWED = frozenset({"Ready", "NetworkUnavailable"})
+"""The first is Kubernetes' own to judge; the other a network plugin writes once, when it changes."""
 
 
 class Level(IntEnum):
@@ -46,6 +50,8 @@ class Judged:
     meanings: Mapping[str, Meaning | None] = field(default_factory=dict)
     raw: int | None = None
     """What it was judged by; None where time alone can change the judgement."""
+    stale: tuple[str, ...] = ()
+    """Types of which something bad stands there that nobody states any more."""
 
 
 class Conditions:
@@ -70,12 +76,19 @@ class Conditions:
         by_source: dict[str, list[Object]] = {}
         meanings: dict[str, Meaning | None] = {}
         waits = False
+        silent, stale = _silent(node, now), list[str]()
         for condition, event in _read(node):
             kind = str(condition.get("type"))
             meaning = _meaning(event) if event else None
             if event is None:  # it can't be read, which is told once
                 worth = kind not in said
             elif event.kind in BAD:
+                if kind in silent:
+                    stale.append(kind)
+                    waits = True
+                    if kind in owed:
+                        meanings[kind] = meaning  # not said, and still to be taken back
+                    continue
                 worth = level > Level.CHANGE or said.get(kind) != meaning
                 if worth and young and kind in JOINING and said.get(kind) is None:
                     worth, waits = False, True
@@ -89,7 +102,7 @@ class Conditions:
                 by_source.setdefault(source_of(kind), []).append(condition)
                 meanings[kind] = meaning
         payload = {source: _only(node, some) for source, some in by_source.items()}
-        return Judged(name, payload, meanings, None if waits else raw)
+        return Judged(name, payload, meanings, None if waits else raw, tuple(stale))
 
     def held(self, judged: Judged) -> None:
         """It was taken, or lies where a person finds it; or there was nothing to say."""
@@ -113,6 +126,19 @@ class Conditions:
     def _joins(self, node: Object, now: datetime) -> bool:
         created = instant(node["metadata"].get("creationTimestamp"))
         return created is not None and (now - created).total_seconds() < self._joining_s
+
+
+def _silent(node: Object, now: datetime) -> frozenset[str]:
+    """Types whose writer is gone while others of the node are heard. Without a heartbeat none is."""
+    heard = {
+        str(one.get("type")): at
+        for one in node["status"]["conditions"]
+        if (at := instant(one.get("lastHeartbeatTime"))) is not None
+    }
+    newest = max(heard.values(), default=None)
+    if newest is None or now - newest > SILENT:
+        return frozenset()
+    return frozenset(kind for kind, at in heard.items() if newest - at > SILENT) - NEVER_RENEWED
 
 
 def _bad(meanings: Mapping[str, Meaning | None]) -> Iterator[str]:

@@ -153,6 +153,7 @@ class Watcher:
     async def _nodes(self, news: Sequence[NodeNews], conditions: Conditions) -> bool:
         owed = await self._threads.run(self._owed, [one.name for one in news if one.level > Level.CHANGE])
         judged = await self._threads.run(self._judged, news, conditions, owed)
+        metrics.WATCHED.labels(self._config.name, "condition", "stale").inc(sum(len(one.stale) for one in judged))
         said = [one for one in judged if one.meanings]
         stands = {one.node: self._kept.get(one.node, NOTHING) | conditions.raised(one.node, one) for one in said}
         await self._threads.run(self._keep, stands)

@@ -162,3 +162,40 @@ def test_who_is_gone_is_forgotten() -> None:
     desk.conditions.gone("n1")
     assert not desk.conditions.is_bad("n1")
     assert len(desk.conditions) == 0
+
+
+FRESH, HUNG = "2026-03-01T11:56:00Z", "2025-01-25T12:00:00Z"
+
+
+def test_a8_what_a_removed_rule_left_behind_is_no_live_fault() -> None:
+    desk = Desk()
+    ready = condition("Ready", "True", heard=FRESH)
+    left = condition("GPUFallenOffBus", "True", heard=HUNG)
+    for level in Level:
+        assert desk.hear(ready, left, level=level) == set()
+    judged = desk.conditions.judge(node(ready, left), NOW, Level.RELIST)
+    assert judged.stale == ("GPUFallenOffBus",)
+    again = condition("GPUFallenOffBus", "True", heard=FRESH)
+    assert desk.hear(ready, again) == {"GPUFallenOffBus=True"}, "its writer is back, and says it"
+
+
+def test_a_fault_whose_writer_dies_is_still_taken_back() -> None:
+    desk, ready = Desk(), condition("Ready", "True", heard=FRESH)
+    bad = condition("KernelDeadlock", "True", heard=HUNG)
+    assert desk.hear(ready, bad, level=Level.RELIST, owed=("KernelDeadlock",)) == set()
+    assert desk.conditions.raised("n1") == {"KernelDeadlock"}
+    assert desk.hear(ready, condition("KernelDeadlock", "False", heard=FRESH)) == {"KernelDeadlock=False"}
+
+
+def test_who_never_renews_or_has_no_heartbeat_is_not_stale() -> None:
+    desk, ready = Desk(), condition("Ready", "False", heard=HUNG)
+    fresh = condition("MemoryPressure", "False", heard=FRESH)
+    once = condition("NetworkUnavailable", "True", heard=HUNG)
+    bare = {k: v for k, v in condition("KernelDeadlock", "True").items() if k != "lastHeartbeatTime"}
+    assert desk.hear(ready, fresh, once, bare) == {"Ready=False", "NetworkUnavailable=True", "KernelDeadlock=True"}
+
+
+def test_on_a_node_that_is_silent_as_a_whole_nothing_is_stale() -> None:
+    ready = condition("Ready", "Unknown", heard="2026-03-01T10:30:00Z")
+    left = condition("GPUFallenOffBus", "True", heard="2026-03-01T09:00:00Z")
+    assert Desk().hear(ready, left) == {"Ready=Unknown", "GPUFallenOffBus=True"}
