@@ -61,6 +61,11 @@ class Times:
         return cls(drain, start, drain_s, grace_s, max(own, deadline or own))
 
     @property
+    def noticed(self) -> datetime:
+        """What jobs are told; the same in every attempt."""
+        return self.start + timedelta(seconds=self.drain_s)
+
+    @property
     def end(self) -> datetime:
         """What was evicted by the deadline may use its grace to terminate, and daemons follow."""
         return self.deadline + timedelta(seconds=min(self.grace_s, NOW_GRACE_S))

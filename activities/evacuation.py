@@ -20,7 +20,7 @@ from activities.failures import Refused, redact
 from activities.gangs import Gangs
 from activities.heartbeat import Cancelled, Pulse
 from activities.planned import Notice, Notices
-from activities.ports import CanProbe, CanRequeue, Cluster, Eviction, HasVolumes, NotSent, Pod, Unreadable
+from activities.ports import CanProbe, CanRequeue, Cluster, Eviction, HasVolumes, NotSent, Pod, Unclear, Unreadable
 from activities.precondition import Look, RecentLook
 from activities.registry import NotConfigured, Registry
 from activities.silence import OFF_S, Silence
@@ -91,6 +91,7 @@ class EvacuationActivities:
             except Refused as refused:
                 if activity.info().attempt > 1:
                     self._nothing_stays_stopped(request.pre)
+                    self._nobody_stays_told(request.pre, times)
                 return StepResult(outcome=Outcome.REFUSED, reason=refused.reason, who=refused.who, at=self._clock())
             try:
                 with self._look.again(request.pre, *filter(None, [recent.node])):
@@ -109,6 +110,12 @@ class EvacuationActivities:
         except NotConfigured:
             return
         gangs.never_left_stopped(by_earlier=True)
+
+    def _nobody_stays_told(self, pre: sig.Precondition, times: Times) -> None:
+        try:
+            take_back(self._registry.cluster(pre.cluster), pre.node, times)
+        except NotConfigured:
+            return
 
     def _checkpoints(self) -> tuple[Checkpoint, ...]:
         """As the policy in force says where the checkpoints of jobs show; without one, only by their own word."""
@@ -208,7 +215,7 @@ class _Evacuation:
         if self.times.drain is Drain.NOW:
             return  # they go in the same second, and their grace is all the time there is
         try:
-            self.cluster.notice(self.request.pre.node, self.times.start + timedelta(seconds=self.times.drain_s))
+            self.cluster.notice(self.request.pre.node, self.times.noticed)
         except (NotSent, Unreadable) as error:
             activity.logger.warning("notice could not be given: %s", redact(str(error)))
 
@@ -376,6 +383,8 @@ class _Evacuation:
         running: Mapping[str, str] | None = None,
     ) -> StepResult:
         self.gangs.never_left_stopped()
+        if outcome not in (Outcome.DONE, Outcome.ALREADY):
+            take_back(self.cluster, self.request.pre.node, self.times)
         gangs = [f"{name}: {how}" for name, how in sorted(self.gangs.said.items())[:LISTED]]
         if gangs:
             reason = f"{reason}; {'; '.join(gangs)}"
@@ -391,6 +400,16 @@ class _Evacuation:
         if self.known:
             proof |= self.known.proof()
         return StepResult(outcome=outcome, reason=redact(reason), who=who, at=self.clock(), proof=proof)
+
+
+def take_back(cluster: Cluster, node: str, times: Times) -> None:
+    """Nobody wants the node's pods to go any more. Where they can't be told, the time that they were given passes."""
+    if times.drain is Drain.NOW:
+        return
+    try:
+        cluster.take_back_notice(node, times.noticed)
+    except (NotSent, Unclear, Unreadable) as error:
+        activity.logger.warning("notice could not be taken back: %s", redact(str(error)))
 
 
 def _names(pods: list[Pod]) -> str:

@@ -86,6 +86,11 @@ class SimulatedCluster:
         act = lambda m: workloads.notice(m, self.name, node, by.timestamp())  # noqa: E731
         make(self._world, Call[None](Effect.NOTICE, self.name, node, node, tag, act, None))
 
+    def take_back_notice(self, node: str, by: datetime) -> None:
+        tag = self._marked_by(node)
+        act = lambda m: workloads.take_back_notice(m, self.name, node, by.timestamp())  # noqa: E731
+        make(self._world, Call[None](Effect.TAKE_BACK, self.name, node, node, tag, act, None))
+
     def evict(self, pod: Pod, grace_s: float) -> Eviction:
         return self._remove(Effect.EVICT, pod, grace_s)
 

@@ -15,6 +15,8 @@ class Effect(StrEnum):
     MARK = "mark"
     LIFT = "lift"
     NOTICE = "notice"
+    TAKE_BACK = "take_back"
+    """Of a notice."""
     EVICT = "evict"
     DELETE = "delete"
     RESTART_AGENT = "restart_agent"

@@ -34,6 +34,7 @@ def lift(m: Moment, cluster: str, node: str, incident: str) -> Did[Written]:
     )  # fmt: skip
     if row is None:
         return Did("already", False)
-    m.run("UPDATE machines SET marked_by = NULL, mark = NULL, uncordoned = 0, notice_by = NULL WHERE id = ?", row["id"])
+    workloads.forget_notice(m, cluster, row["id"])
+    m.run("UPDATE machines SET marked_by = NULL, mark = NULL, uncordoned = 0 WHERE id = ?", row["id"])
     workloads.place(m, cluster)
     return Did("done")

@@ -82,6 +82,8 @@ def notice(m: Moment, cluster: str, node: str, by: float) -> Did[None]:
     row = m.one("SELECT id, notice_by FROM machines WHERE cluster = ? AND node = ? AND state != 'gone'", cluster, node)
     if row is None or row["notice_by"] == by:
         return Did(None, False)
+    if row["notice_by"] is not None:
+        forget_notice(m, cluster, row["id"])  # what was answered to it is no answer to this one
     m.run("UPDATE machines SET notice_by = ? WHERE id = ?", by, row["id"])
     m.run(
         "UPDATE jobs SET noticed_at = ? WHERE noticed_at IS NULL AND cluster = ? AND name IN"
@@ -89,6 +91,29 @@ def notice(m: Moment, cluster: str, node: str, by: float) -> Did[None]:
         m.now, cluster, row["id"],
     )  # fmt: skip
     return Did(None)
+
+
+def take_back_notice(m: Moment, cluster: str, node: str, by: float) -> Did[None]:
+    row = m.one(
+        "SELECT id FROM machines WHERE cluster = ? AND node = ? AND state != 'gone' AND notice_by = ?",
+        cluster, node, by,
+    )  # fmt: skip
+    if row is None:
+        return Did(None, False)
+    forget_notice(m, cluster, row["id"])
+    return Did(None)
+
+
+def forget_notice(m: Moment, cluster: str, machine: str) -> None:
+    """Jobs that carry another machine's notice too go on with that one."""
+    m.run("UPDATE machines SET notice_by = NULL WHERE id = ?", machine)
+    m.run(
+        "UPDATE jobs SET noticed_at = NULL WHERE cluster = ? AND name IN"
+        " (SELECT workload FROM pods WHERE machine = ? AND tier = 'workload') AND name NOT IN"
+        " (SELECT p.workload FROM pods p JOIN machines x ON x.id = p.machine"
+        "  WHERE p.cluster = jobs.cluster AND x.notice_by IS NOT NULL)",
+        cluster, machine,
+    )  # fmt: skip
 
 
 def remove(m: Moment, uid: str, grace_s: float, *, budgets: bool) -> Did[Eviction]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import JsonValue, ValidationError
@@ -16,6 +16,7 @@ from activities.kubernetes import (
     local_data,
     marking,
     nodes,
+    notices,
     pods,
     probing,
     requeue,
@@ -24,8 +25,7 @@ from activities.kubernetes import (
     volumes,
     workloads,
 )  # fmt: skip
-from activities.kubernetes.client import MERGE, Client, Object, url
-from activities.kubernetes.names import EVACUATE_BY
+from activities.kubernetes.client import Client, Object, url
 from activities.kubernetes.nodeside import NodeSide
 from activities.kubernetes.options import Options
 from activities.kubernetes.own import OwnNodes
@@ -33,7 +33,7 @@ from activities.kubernetes.owners import Owners
 from activities.kubernetes.remediators import Remediators
 from activities.kubernetes.telling import Tellings
 from activities.kubernetes.watching import NodeWatch
-from activities.ports import Eviction, MachineState, Mark, NotSent, Pod, Requeued, Told, Unclear, Verb
+from activities.ports import Eviction, MachineState, Mark, NotSent, Pod, Requeued, Told, Unreadable, Verb
 from activities.recent import Recent
 from activities.registry import ConfigurationError, complaints
 from medevac.fleet.node import Capability, Node, Workload
@@ -124,7 +124,16 @@ class KubernetesCluster:
 
     def lift(self, node: str, incident: str) -> Literal["done", "already"]:
         known = self._nodes.get(node)
-        made = marking.lift(self._client, node, incident, lambda thing: self._none_is_stopped(thing, incident), known)
+        quiet = False
+
+        def first(thing: Object) -> bool:
+            nonlocal quiet
+            if not quiet:
+                quiet = True
+                self._nobody_is_told(node)
+            return self._none_is_stopped(thing, incident)
+
+        made = marking.lift(self._client, node, incident, first, known)
         if made == "done":
             saying.lifted(self._client, node, incident)
         if self._within and self.options.node_side and self.options.node_side.reset_gpu:
@@ -132,24 +141,21 @@ class KubernetesCluster:
         return made
 
     def notice(self, node: str, by: datetime) -> None:
-        """Each pod that will be evicted is told; those that can't be told are named at the end."""
-        text = by.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        failed: list[str] = []
-        for thing in pods.on_node(self._client, node):
-            pod = pods.read(thing, "", {}, self.options)
-            if pod.tier != "workload" or pod.terminating or nodes.notes(thing).get(EVACUATE_BY) == text:
-                continue
-            # With its UID: a successor of its name elsewhere is told nothing.
-            patch = {"metadata": {"uid": pod.uid, "annotations": {EVACUATE_BY: text}}}
-            try:
-                answer = self._client.write("PATCH", pods.path(pod), patch, MERGE)
-            except (NotSent, Unclear) as error:
-                failed.append(f"{pod.namespace}/{pod.name}: {error}")
-                continue
-            if not answer.ok and answer.code not in (404, 409):
-                failed.append(f"{pod.namespace}/{pod.name}: {answer.message}")
-        if failed:
+        if failed := notices.give(self._client, node, by, self.options):
             raise NotSent(f"{len(failed)} pods were not told: {'; '.join(failed[:3])}")
+
+    def take_back_notice(self, node: str, by: datetime) -> None:
+        if failed := notices.take_back(self._client, node, by, self.options):
+            raise NotSent(f"{len(failed)} pods still carry it: {'; '.join(failed[:3])}")
+
+    def _nobody_is_told(self, node: str) -> None:
+        """A notice that can't be taken back is no reason to keep the mark: its time passes by itself."""
+        try:
+            failed = notices.take_back(self._client, node, None, self.options)
+        except Unreadable as error:
+            failed = [str(error)]
+        if failed:
+            log.error("%s: notices of eviction still stand: %s", node, "; ".join(failed[:3]))
 
     def runs_medevac(self, node: str) -> bool:
         return node in self._own.names()

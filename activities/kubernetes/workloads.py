@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
-from activities.kubernetes import pods
+from activities.kubernetes import notices, pods
 from activities.kubernetes.client import Client, Object
-from activities.kubernetes.names import CHECKPOINTED_AT, OWNER, READY_TO_EVICT
+from activities.kubernetes.names import CHECKPOINTED_AT, OWNER
 from activities.kubernetes.nodes import controller, labels, metadata, notes
 from activities.kubernetes.options import Options
 from activities.kubernetes.owners import GROUP_INDEX, POD_GROUP, Owners, Root
@@ -113,7 +113,6 @@ def _read(
     selector = _written(tags)
     members = gang(root.namespace, tags) if tags else here
     places = {(pod.get("spec") or {}).get("nodeName") for pod in members} - {None}
-    said = notes(root.thing or {})
     times = _times(root, members, together=bool(selector))
     return Workload(
         name=root.title,
@@ -126,8 +125,7 @@ def _read(
         last_checkpoint=times.get(CHECKPOINTED_AT),
         times=times,
         hears_notice=any(_hears(pod) for pod in here),
-        ready_to_evict=said.get(READY_TO_EVICT) == "true"
-        or (bool(members) and all(notes(pod).get(READY_TO_EVICT) == "true" for pod in members)),
+        ready_to_evict=notices.answered(root.thing, members, datetime.now(UTC)),
     )
 
 

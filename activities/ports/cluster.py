@@ -67,7 +67,9 @@ class Cluster(Protocol):
         ...
 
     def lift(self, node: str, incident: str) -> Literal["done", "already"]:
-        """Removes only what that incident's mark put there. A node that is gone is `already`."""
+        """Removes only what that incident's mark put there, and the notices that its drains left on pods. A node that
+        is gone is `already`.
+        """
         ...
 
     def workloads(self, node: str) -> list[Workload]: ...
@@ -75,7 +77,15 @@ class Cluster(Protocol):
     def pods(self, node: str) -> list[Pod]: ...
 
     def notice(self, node: str, by: datetime) -> None:
-        """Tells the pods on the node that they will be evicted at `by`. Idempotent."""
+        """Tells the pods on the node that they will be evicted at `by`; what they answered to another notice is void.
+        Idempotent.
+        """
+        ...
+
+    def take_back_notice(self, node: str, by: datetime) -> None:
+        """Of the pods that stay, with what they answered to it. A notice for another time stands: it is another
+        drain's. Idempotent. Raises `NotSent`, `Unreadable`.
+        """
         ...
 
     def evict(self, pod: Pod, grace_s: float) -> Eviction:

@@ -4,12 +4,12 @@ Copy this file beside the script; it needs nothing but Python. In the training l
 
     import evacuation
 
-    asked = evacuation.due() is not None      # someone wants the node
+    asked = evacuation.due()                  # when, if someone wants the node
     if asked or step % every == 0:
         save_checkpoint()
         evacuation.checkpointed()             # complete, on storage that outlives the node
         if asked:
-            evacuation.ready()                # nothing is lost if this pod goes now
+            evacuation.ready(asked)           # nothing is lost if this pod goes now
 
 Say `checkpointed()` after every checkpoint, not only when somebody wants the node: a critical fault leaves a job that
 has told of one half of the drain's time (7.5 min as shipped), any other that mounts its annotations at most three
@@ -27,6 +27,7 @@ import json
 import os
 import socket
 import ssl
+import time
 import urllib.request
 from datetime import datetime, timezone
 from pathlib import Path
@@ -34,12 +35,14 @@ from pathlib import Path
 PODINFO = Path("/etc/podinfo/annotations")
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TIMEOUT_S = 5.0
+PAST_S = 600.0
+"""So long after its time a notice still stands: older ones were left by somebody who could not take them back."""
 
 
 def due(podinfo: Path = PODINFO) -> datetime | None:
     """When this pod will be evicted; None while nobody wants it to go. A small file is read, no call is made.
 
-    The kubelet brings the file up to date about once a minute.
+    The kubelet brings the file up to date about once a minute, also when the notice is taken back.
     """
     try:
         lines = podinfo.read_text(encoding="utf-8").splitlines()
@@ -49,7 +52,8 @@ def due(podinfo: Path = PODINFO) -> datetime | None:
         name, _, value = line.partition("=")
         if name == "medevac.dev/evacuate-by":
             # Before Python 3.11 fromisoformat doesn't know the Z.
-            return datetime.fromisoformat(json.loads(value).replace("Z", "+00:00"))
+            by = datetime.fromisoformat(json.loads(value).replace("Z", "+00:00"))
+            return by if time.time() < by.timestamp() + PAST_S else None
     return None
 
 
@@ -61,9 +65,18 @@ def checkpointed(at: datetime | None = None, account: Path = ACCOUNT) -> None:
     _say(account, "medevac.dev/checkpointed-at", at.isoformat(timespec="seconds"))
 
 
-def ready(account: Path = ACCOUNT, *, yes: bool = True) -> None:
-    """Nothing is lost if this pod goes now; `yes=False` takes it back."""
-    _say(account, "medevac.dev/ready-to-evict", "true" if yes else None)
+def ready(
+    notice: datetime | None = None, account: Path = ACCOUNT, podinfo: Path = PODINFO, *, yes: bool = True
+) -> None:
+    """Nothing is lost if this pod goes now; `yes=False` takes it back.
+
+    It answers `notice`, as `due` gave it, and no other; None = the one that this pod carries, and nothing is said where
+    it carries none. Pods of a gang on other nodes carry none: hand them the notice of the one that does.
+    """
+    answer = notice or due(podinfo)
+    if yes and answer is None:
+        return
+    _say(account, "medevac.dev/ready-to-evict", answer.isoformat() if yes and answer else None)
 
 
 def _say(account: Path, name: str, value: str | None) -> None:

@@ -122,5 +122,6 @@ class Workload(Model):
     times: dict[str, datetime] = {}
     """Annotations that are past times, by name: of the workload or, where it says nothing, of its pods together."""
     ready_to_evict: bool = False
+    """It has answered the notice that stands now: nothing is lost if it goes. What it said to another doesn't count."""
     hears_notice: bool = False
     """Its pods read their own annotations, the notice among them, from a file that is kept up to date."""

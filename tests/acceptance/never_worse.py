@@ -18,7 +18,9 @@ from medevac.policy.loading import preset
 from simulation.hazards import Effect
 from simulation.world import World
 
-PROTECTIVE = frozenset({Effect.MARK, Effect.LIFT, Effect.NOTICE, Effect.CHECK, Effect.TICKET, Effect.CHAT})
+PROTECTIVE = frozenset(
+    {Effect.MARK, Effect.LIFT, Effect.NOTICE, Effect.TAKE_BACK, Effect.CHECK, Effect.TICKET, Effect.CHAT}
+)
 DISRUPTIVE = frozenset(Effect) - PROTECTIVE
 SAID = frozenset({Effect.CHAT})
 """All that a node in mode `observe` may cause."""

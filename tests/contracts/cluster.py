@@ -16,6 +16,10 @@ def workload_pod(rig: ClusterRig) -> Pod:
     return next(pod for pod in rig.cluster.pods(rig.node) if pod.tier == "workload")
 
 
+def is_ready(rig: ClusterRig) -> bool:
+    return all(work.ready_to_evict for work in rig.cluster.workloads(rig.node))
+
+
 def still_there(rig: ClusterRig, pod: Pod) -> bool:
     return pod.uid in {other.uid for other in rig.cluster.pods(rig.node)}
 
@@ -252,3 +256,36 @@ class ClusterContract:
         rig.cluster.notice(rig.node, by)
         rig.cluster.notice(rig.node, by)
         assert workload_pod(rig).terminating is False
+
+    def test_an_answer_counts_while_its_notice_stands(self, rig: ClusterRig) -> None:
+        by = datetime.now(UTC) + timedelta(minutes=5)
+        rig.cluster.notice(rig.node, by)
+        assert not is_ready(rig)
+        rig.answer()
+        rig.cluster.notice(rig.node, by)
+        assert is_ready(rig), "the same notice again asks nothing anew"
+        rig.cluster.take_back_notice(rig.node, by)
+        assert not is_ready(rig)
+        rig.cluster.take_back_notice(rig.node, by)
+        rig.cluster.notice(rig.node, by + timedelta(hours=1))
+        assert not is_ready(rig), "what was said to the first is no answer to the second"
+
+    def test_another_notice_is_asked_anew_and_outlasts_the_first_ones_end(self, rig: ClusterRig) -> None:
+        by = datetime.now(UTC) + timedelta(minutes=5)
+        sooner = by - timedelta(minutes=2)
+        rig.cluster.notice(rig.node, by)
+        rig.answer()
+        rig.cluster.notice(rig.node, sooner)
+        assert not is_ready(rig)
+        rig.answer()
+        rig.cluster.take_back_notice(rig.node, by)
+        assert is_ready(rig), "the drain that gave the first is not the one that gave the second"
+
+    def test_lifting_takes_the_notice_back(self, rig: ClusterRig) -> None:
+        rig.cluster.mark(rig.node, MARK)
+        rig.cluster.notice(rig.node, datetime.now(UTC) + timedelta(minutes=5))
+        rig.answer()
+        assert rig.cluster.lift(rig.node, OTHER.incident) == "already"
+        assert is_ready(rig)
+        rig.cluster.lift(rig.node, MARK.incident)
+        assert not is_ready(rig)

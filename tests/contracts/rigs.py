@@ -37,6 +37,9 @@ class ClusterRig(Rig, Protocol):
     def own(self) -> set[str]:
         """The nodes on which nothing happens but by this test; on others, work may come and go."""
 
+    def answer(self) -> None:
+        """The node's job says that it may go, as one does that has heard the notice."""
+
     def cordon(self, who: str) -> None: ...
 
     def uncordon(self) -> None:

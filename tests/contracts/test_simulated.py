@@ -74,6 +74,11 @@ class SimulatedClusterRig(SimulatedRig):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.node = self.first(working=True).name
+        with self.world.write() as m:
+            m.run("UPDATE jobs SET cooperative = 1")
+
+    def answer(self) -> None:
+        self.clock.forward(60)
 
     def own(self) -> set[str]:
         return {node.name for node in self.cluster.nodes()}

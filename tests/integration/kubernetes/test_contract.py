@@ -38,6 +38,10 @@ class KubernetesRig:
         self.site.release()
         self.site.running(3)
 
+    def answer(self) -> None:
+        note = {"medevac.dev/ready-to-evict": "true"}
+        self.site.patch(self.site.within("pods", "train-0"), {"metadata": {"annotations": note}})
+
     def cordon(self, who: str) -> None:
         self.site.cordon(self.node, who)
 

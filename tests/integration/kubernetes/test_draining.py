@@ -222,6 +222,23 @@ def test_a_notice_reaches_the_pods_that_will_go(site: Site, connect: Connect) ->
     assert told["train"] == "2026-05-04T12:20:00Z"
 
 
+def test_only_our_own_notice_is_taken_back(site: Site, connect: Connect) -> None:
+    node = site.add_node()
+    for name in ("ours", "theirs"):
+        site.pod(name, node)
+    site.running(2)
+    cluster = connect()
+    by = datetime.now(UTC) + timedelta(minutes=5)
+    cluster.notice(node, by)
+    for name, note in (("ours", {"ready-to-evict": "true"}), ("theirs", {"evacuate-by": "2026-05-04T12:30:00Z"})):
+        said = {f"medevac.dev/{key}": value for key, value in note.items()}
+        site.patch(site.within("pods", name), {"metadata": {"annotations": said}})
+    cluster.mark(node, Mark(incident="inc-1", code="xid-79", faults=("xid/79",), reason=""))
+    cluster.lift(node, "inc-1")
+    left = {metadata(pod)["name"]: notes(pod) for pod in site.pods()}
+    assert left == {"ours": {}, "theirs": {"medevac.dev/evacuate-by": "2026-05-04T12:30:00Z"}}
+
+
 def test_a_pod_that_starts_after_the_mark_is_still_found(site: Site, connect: Connect) -> None:
     """Bound just before the cordon, seen just after the first listing: why a drain wants two empty ones."""
     node = site.add_node()

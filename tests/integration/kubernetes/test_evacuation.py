@@ -97,6 +97,7 @@ def test_a_budget_in_the_way_is_named_with_its_owner(
     assert result.outcome is Outcome.BLOCKED
     assert result.who == f"budget {site.run}/never of search"
     assert names(site) == {"serve"}
+    assert "medevac.dev/evacuate-by" not in notes(site.pods()[0]), "nobody wants it to go any more"
 
 
 def test_bypassing_a_budget_is_the_plans_word_and_waits_for_the_deadline(site: Site, house: RealHouse) -> None:
@@ -239,6 +240,7 @@ def test_a_cancelled_drain_says_so(site: Site, house: RealHouse) -> None:
     drain.join(240)
     assert [result.outcome for result in results] == [Outcome.CANCELLED]
     assert names(site) == {"train"}
+    assert "medevac.dev/evacuate-by" not in notes(site.pods()[0])
 
 
 def test_throttling_delays_a_drain_and_is_never_called_a_budget(site: Site, house: RealHouse, proxy: Proxy) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import urllib.error
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from urllib.parse import urlsplit
@@ -57,24 +57,51 @@ def test_a_job_that_speaks_is_heard(site: Site, connect: Connect, evacuation: Mo
     node = site.add_node()
     site.pod("train", node)
     cluster = connect()
-    by = datetime(2026, 5, 4, 12, 30, tzinfo=UTC)
+    by = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=15)
+    podinfo = account / "annotations"
+
+    def kubelet() -> None:
+        """One a line, the value quoted."""
+        told = "\n".join(f"{name}={json.dumps(value)}" for name, value in notes(site.pods()[0]).items())
+        podinfo.write_text(told)
+
+    def is_ready() -> bool:
+        return cluster.workloads(node)[0].ready_to_evict
+
     cluster.notice(node, by)
-    # As a kubelet writes them: one a line, the value quoted.
-    told = "\n".join(f"{name}={json.dumps(value)}" for name, value in notes(site.pods()[0]).items())
-    (account / "annotations").write_text(told)
-    assert evacuation.due(account / "annotations") == by
+    kubelet()
+    assert evacuation.due(podinfo) == by
     evacuation.checkpointed(datetime(2026, 5, 4, 12, 20, tzinfo=UTC), account)
-    evacuation.ready(account)
+    evacuation.ready(by, account)
     (work,) = cluster.workloads(node)
     assert (work.ready_to_evict, work.last_checkpoint) == (True, datetime(2026, 5, 4, 12, 20, tzinfo=UTC))
-    evacuation.ready(account, yes=False)
-    assert not cluster.workloads(node)[0].ready_to_evict
+    evacuation.ready(account=account, podinfo=podinfo, yes=False)
+    assert not is_ready()
+    evacuation.ready(account=account, podinfo=podinfo)
+    assert is_ready()
+    # The drain is cancelled, and another one comes before the kubelet has told of either.
+    cluster.take_back_notice(node, by)
+    assert not is_ready()
+    cluster.notice(node, by + timedelta(hours=1))
+    evacuation.ready(by, account)
+    assert not is_ready(), "an answer to the notice of before"
+    kubelet()
+    evacuation.ready(account=account, podinfo=podinfo)
+    assert is_ready()
 
 
 def test_nobody_wants_the_pod_to_go(evacuation: ModuleType, tmp_path: Path) -> None:
     assert evacuation.due(tmp_path / "nothing-mounted") is None
     (tmp_path / "annotations").write_text('team="a=b"\n')
     assert evacuation.due(tmp_path / "annotations") is None
+    evacuation.ready(account=tmp_path / "no-account", podinfo=tmp_path / "annotations")
+
+
+@pytest.mark.parametrize(("ago", "stands"), [(timedelta(minutes=1), True), (timedelta(days=30), False)])
+def test_a_notice_of_long_ago_is_nobodys(evacuation: ModuleType, tmp_path: Path, ago: timedelta, stands: bool) -> None:
+    by = datetime.now(UTC) - ago
+    (tmp_path / "annotations").write_text(f'medevac.dev/evacuate-by="{by:%Y-%m-%dT%H:%M:%SZ}"\n')
+    assert (evacuation.due(tmp_path / "annotations") is not None) == stands
 
 
 def test_what_is_not_allowed_is_said(site: Site, evacuation: ModuleType, account: Path) -> None:
@@ -84,7 +111,7 @@ def test_what_is_not_allowed_is_said(site: Site, evacuation: ModuleType, account
 
     def refused() -> bool:
         try:
-            evacuation.ready(account)
+            evacuation.ready(datetime.now(UTC), account)
         except urllib.error.HTTPError as error:
             error.close()
             return error.code == 403

@@ -5,7 +5,7 @@ No controller of theirs runs here: the tests write what it would write, which is
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -106,6 +106,9 @@ def test_a_jobset_is_one_gang_over_its_jobs_and_nodes(site: Site, connect: Conne
     assert len(every[nodes[0]]) == 2
 
 
+BY = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+
+
 def test_a_pytorchjob_is_ready_when_all_its_pods_say_so(site: Site, connect: Connect) -> None:
     version, path = define(site, "PyTorchJob")
     made = site.create(path, {
@@ -122,14 +125,36 @@ def test_a_pytorchjob_is_ready_when_all_its_pods_say_so(site: Site, connect: Con
         notes = {f"medevac.dev/{key.replace('_', '-')}": value for key, value in words.items()}
         site.patch(site.within("pods", f"sft-worker-{n}"), {"metadata": {"annotations": notes}})
 
+    says(0, ready_to_evict="true")
+    says(1, ready_to_evict="true")
+    assert not cluster.workloads(nodes[1])[0].ready_to_evict, "nobody has asked it"
+    cluster.notice(nodes[0], BY)
     says(0, ready_to_evict="true", checkpointed_at="2026-05-04T10:00:00Z")
     (work,) = cluster.workloads(nodes[1])
     assert work.kind == "PyTorchJob"
     # One rank wrote the whole checkpoint; that it may go itself says nothing about the other.
     assert work.last_checkpoint == datetime(2026, 5, 4, 10, tzinfo=UTC)
     assert not work.ready_to_evict
-    says(1, ready_to_evict="true")
+    says(1, ready_to_evict=(BY - timedelta(hours=2)).isoformat())
+    assert not cluster.workloads(nodes[1])[0].ready_to_evict, "that was another notice"
+    says(1, ready_to_evict=BY.isoformat())
     assert cluster.workloads(nodes[1])[0].ready_to_evict
+    assert isinstance(cluster, ListsWork)
+    assert cluster.all_workloads()[nodes[0]][0].ready_to_evict
+
+
+@pytest.mark.parametrize(("answer", "counts"), [(BY.isoformat(), True), ("true", False)])
+def test_a_workload_speaks_for_its_pods_by_the_notices_own_time(
+    site: Site, connect: Connect, answer: str, counts: bool
+) -> None:
+    node = site.add_node()
+    job(site, "many", parallelism=2)
+    site.running(2)
+    cluster = connect()
+    cluster.notice(node, BY)
+    note = {"metadata": {"annotations": {"medevac.dev/ready-to-evict": answer}}}
+    site.patch(site.within("jobs", "many", api=("apis", "batch", "v1")), note)
+    assert cluster.workloads(node)[0].ready_to_evict is counts, "nothing takes a `true` away from a workload"
 
 
 @pytest.mark.parametrize("said", ["annotations", "labels"])
