@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, Describe
 
 from activities.evidence_store import EvidenceStore
 from activities.failures import redact
-from activities.ports import CanBeAsked, HasRights, HasUnaskedRights, NotSent, Unclear, Unreadable
+from activities.ports import CanBeAsked, HasRights, HasUnaskedRights, LooksForOwn, NotSent, Unclear, Unreadable
 from activities.registry import Registry
 from activities.signatures import Queue
 from medevac.policy.plan import Mode
@@ -195,7 +195,21 @@ def _look(what: str, part: Any) -> str:
         return "; ".join(("has what it needs", *unasked))
     if not list(islice(part.nodes(), 1)):
         raise _Bad("shows no node", "look at its credentials' rights and its node selector")
-    return f"can be read{' (simulated)' if part.simulated else ''}"
+    return f"can be read{' (simulated)' if part.simulated else ''}{_own_unknown(part, page)}"
+
+
+def _own_unknown(part: object, page: str) -> str:
+    """No fault: both may run elsewhere, which only a person knows."""
+    try:
+        unknown = part.own_unknown() if isinstance(part, LooksForOwn) else ()
+    except Unreadable as error:
+        return f"; which of its pods are medevac's own can't be read: {redact(str(error), 200)}"
+    if not unknown:
+        return ""
+    return (
+        f"; no pod of {_and(unknown)} is known in it: if medevac's runs there, its nodes are NOT spared until"
+        f" `own_pods` selects its pods, or `roles` its nodes ({page})"
+    )
 
 
 def _pager(part: Any) -> str:

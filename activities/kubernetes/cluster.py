@@ -58,7 +58,7 @@ class KubernetesCluster:
         self._client = Client(options)
         self._owners = Owners(self._client)
         self._remediators = Remediators(self._client)
-        self._own = OwnNodes(self._client, options.own_pods)
+        self._own = OwnNodes(self._client, options.own_pods, options.own_databases)
         self._watch = NodeWatch(self._client, lambda thing: nodes.read(thing, name, options))
         self._within = NodeSide(self._client, options.node_side) if options.node_side else None
         self._budgets = Recent[dict[str, list[Object]]](BUDGETS_S)
@@ -159,6 +159,9 @@ class KubernetesCluster:
 
     def runs_medevac(self, node: str) -> bool:
         return node in self._own.names()
+
+    def own_unknown(self) -> tuple[str, ...]:
+        return self._own.unknown()
 
     def _none_is_stopped(self, thing: Object, incident: str) -> bool:
         """Nothing stays stopped that was to be started anew; what may not be is no reason to keep the mark."""

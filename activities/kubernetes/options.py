@@ -119,9 +119,14 @@ class Options(Model):
     """Failure domain (`rack`, `switch`, …): the labels that name it, in place of the shipped ones (`DOMAINS`)."""
     roles: dict[str, dict[str, str]] = {}
     """Role (`storage`, `etcd`, `medevac`, …): node labels that mean it, beside `node-role.kubernetes.io/<role>`."""
-    own_pods: Labels = ("app.kubernetes.io/part-of=medevac",)
-    """Label selectors of the pods that are medevac, Temporal, their databases: nodes that run one, beside those of
-    DaemonSets, have the role `medevac`. None: only labels of nodes say so (`roles`)."""
+    own_pods: Labels = (
+        "app.kubernetes.io/part-of=medevac", "app.kubernetes.io/name=temporal", "component=etcd,tier=control-plane",
+    )  # fmt: skip
+    """Label selectors of the pods that are medevac and what it stands on: nodes that run one, beside those of
+    DaemonSets, have the role `medevac`. None: only labels of nodes say so (`roles`). As shipped, those of our
+    manifests, of Temporal's Helm chart, and etcd's static pods."""
+    own_databases: Labels = ("app.kubernetes.io/name in (postgresql, postgres)", "cnpg.io/cluster")
+    """The same of databases, but only in namespaces where a pod of `own_pods` runs: elsewhere they are somebody's."""
     providers: dict[str, str] = {}
     """Scheme of the nodes' providerID (`aws`, `gce`, …): name of the configured provider, where they differ."""
     provider: str = ""

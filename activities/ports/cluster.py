@@ -192,6 +192,15 @@ class KnowsOwnNodes(Protocol):
 
 
 @runtime_checkable
+class LooksForOwn(Protocol):
+    """A cluster that can say what of medevac's own it doesn't see, and so can't spare."""
+
+    def own_unknown(self) -> tuple[str, ...]:
+        """Such as `Temporal`: no pod of it is known here. It may run elsewhere. Raises `Unreadable`."""
+        ...
+
+
+@runtime_checkable
 class CanFree(Protocol):
     """A cluster that keeps pods and volumes bound to a silent machine until somebody says that it is off."""
 

@@ -82,6 +82,23 @@ def test_nodes_that_run_medevac_are_known_by_their_pods_and_asked_for_once(
     assert all("labelSelector=" in path for path in listings)
 
 
+def test_what_medevac_stands_on_is_known_by_its_usual_labels(site: Site, connect: Connect) -> None:
+    name = "app.kubernetes.io/name"
+    server, ledger, foreign, free = (site.add_node() for _ in range(4))
+    etcd = {"component": "etcd", "tier": "control-plane"}
+    site.pod("etcd-one", free, labels={"component": "etcd"})
+    cluster = connect("observe")
+    assert cluster.own_unknown() == ("Temporal", "PostgreSQL")
+    site.pod("db-0", ledger, labels={name: "postgresql"})
+    assert not connect("observe").runs_medevac(ledger), "somebody's"
+    site.pod("temporal-history-0", server, labels={name: "temporal"})
+    site.pod("etcd-two", foreign, labels=etcd)
+    site.running(4)
+    cluster = connect("observe")
+    assert [cluster.runs_medevac(node) for node in (server, ledger, foreign, free)] == [True, True, True, False]
+    assert cluster.own_unknown() == ()
+
+
 def test_the_operator_names_what_else_medevac_lives_on(site: Site, connect: Connect) -> None:
     name = site.add_node()
     site.pod("ledger", name, labels={"app": "postgres"})

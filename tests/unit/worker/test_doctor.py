@@ -214,3 +214,13 @@ async def test_providers_that_nobody_proved_are_named_with_the_command(
     )
     certify(one.name)
     assert f"{one.name} was proved to reboot" in await doctor._trust(House(examined))
+
+
+async def test_what_can_not_be_spared_because_nobody_knows_its_pods_is_said(
+    examined: Settings, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry.cluster("sim-a"), "own_unknown", lambda: ("Temporal", "PostgreSQL"), raising=False)
+    found = (await findings(examined))["cluster sim-a"]
+    assert found.ok, "both may run elsewhere"
+    assert "no pod of Temporal and PostgreSQL is known in it" in found.text
+    assert "`own_pods`" in found.text
