@@ -36,14 +36,18 @@ class Timing(Model):
     lease_wait_s: float = 86_400.0
     echo_grace_s: float = 300.0
     """How long after a remedy's proof an old statement may still arrive as an echo."""
+    latched_s: float = 0.0
+    """How long a condition that its sender latches, and that says the same as before the proof, is no news. 0 in
+    incidents that began before there was such a time."""
     dwell_s: float = 60.0
     """How long a clear must stand before it counts."""
     fold_s: float = 60.0
     """Repeats of an open fault are folded at the edge to one signal per node in this time."""
 
 
-PRODUCTION = Timing()
-DEMO = Timing(give_up_s=60, lease_wait_s=300, echo_grace_s=20, dwell_s=3, fold_s=5)
+DAY_S = 86_400.0
+PRODUCTION = Timing(latched_s=DAY_S)
+DEMO = Timing(give_up_s=60, lease_wait_s=300, echo_grace_s=20, latched_s=DAY_S, dwell_s=3, fold_s=5)
 TEST = Timing(
     short_s=3.0,
     heartbeat_s=4.0,
@@ -52,6 +56,7 @@ TEST = Timing(
     give_up_s=30,
     lease_wait_s=120,
     echo_grace_s=20,
+    latched_s=DAY_S,
     dwell_s=0.5,
     fold_s=0.5,
 )

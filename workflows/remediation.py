@@ -143,6 +143,7 @@ class Remediation:
             deadline=now + limit,
             before=plan.identity,
             echo_grace_s=run.timing.echo_grace_s,
+            latched_s=run.timing.latched_s,
         )
 
     async def _wait_it_out(self, plan: Plan) -> End | None:

@@ -119,7 +119,7 @@ class IncidentRun:
             event = self.inbox.pop(0)
             observed = self.faults.observe(event, now, remedy=self.remedy, dwell_s=self.timing.dwell_s)
             self.faults = observed.faults
-            if observed.change is not Change.REPEAT:
+            if observed.change is not Change.REPEAT and not observed.told:
                 self.note(
                     "event",
                     now,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
@@ -17,6 +18,9 @@ SHOWN_BY_A_STEP = frozenset(
 )
 """Namespaces in which a node that we drain, restart or replace shows up by itself, as long as nothing there is of
 a latched class: hardware is never explained away."""
+LATCHING = frozenset({"npd", "eks_nma"})
+"""Senders whose conditions may stay bad until their agent is restarted, whatever becomes of the fault: restated with a
+fresh heartbeat, they are no word on what a check has judged since."""
 
 
 class Remedy(Model):
@@ -29,6 +33,8 @@ class Remedy(Model):
     proved_at: datetime | None = None
     before: Identity = Identity()
     echo_grace_s: float = 300.0
+    latched_s: float = 0.0
+    """How long after the proof a latching condition that says the same as before it is no news."""
 
 
 class Proof(Model):
@@ -39,6 +45,10 @@ class Proof(Model):
     at: datetime
     since: datetime | None = None
     """When the remedy that it judged was proved."""
+    said: tuple[str, ...] = ()
+    """What latching conditions said of the faults that it proved gone (`said_by`)."""
+    told: tuple[str, ...] = ()
+    """Of these, what has been heard again, and told to people."""
 
 
 def is_symptom(event: HealthEvent, remedy: Remedy | None, now: datetime) -> bool:
@@ -71,6 +81,33 @@ def is_echo(
         return True
     covered = {c for p in proofs if p.at >= remedy.proved_at for c in p.covers}
     return bool(event.covers) and covered.issuperset(event.covers)
+
+
+def said_by(event: HealthEvent) -> str:
+    """What a latching condition says: since when, status, reason, message. Empty for all other statements."""
+    if event.source not in LATCHING or event.statement is not Statement.LEVEL or event.starts_at is None:
+        return ""
+    return hashlib.sha256(f"{event.starts_at.isoformat()} {event.summary}".encode()).hexdigest()[:16]
+
+
+def still_says(event: HealthEvent, remedy: Remedy | None, now: datetime, proofs: Collection[Proof]) -> Proof | None:
+    """The proof since which a latching condition has gone on saying what it said before, of what is mended."""
+    said = said_by(event)
+    if not said or remedy is None or event.kind is not Kind.FAULT or not event.covers:
+        return None
+    latest, heard_at = timedelta(seconds=remedy.latched_s), event.received_at or now
+    for proof in proofs:
+        if said in proof.said and heard_at <= (proof.since or proof.at) + latest:
+            return proof if set(proof.covers).issuperset(event.covers) else None
+    return None
+
+
+def only_repeats(event: HealthEvent, said: str, said_at: datetime, remedy: Remedy | None, now: datetime) -> bool:
+    """After the remedy's proof, while no check has judged it: a latching condition that says what it said before."""
+    if remedy is None or remedy.proved_at is None or remedy.step == "probation" or not said or said != said_by(event):
+        return False
+    heard_at = event.received_at or now
+    return said_at <= remedy.proved_at and heard_at <= remedy.proved_at + timedelta(seconds=remedy.latched_s)
 
 
 def _mended(event: HealthEvent, proof: Proof, grace_s: float, heard_at: datetime) -> bool:

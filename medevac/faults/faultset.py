@@ -18,7 +18,7 @@ from medevac.faults import recovery
 from medevac.faults.classes import Covers, FaultClass
 from medevac.faults.expected import Proof as Proof
 from medevac.faults.expected import Remedy as Remedy
-from medevac.faults.expected import is_echo, is_stale, is_symptom
+from medevac.faults.expected import is_echo, is_stale, is_symptom, only_repeats, said_by, still_says
 from medevac.faults.open_fault import MAX_ENTITIES, RETAKES
 from medevac.faults.open_fault import OpenFault as OpenFault
 from medevac.faults.open_fault import Raiser as Raiser
@@ -50,6 +50,8 @@ class Observed(Model):
     faults: FaultSet
     change: Change
     reason: str
+    told: bool = False
+    """People have been told the same before, in this incident."""
 
 
 class FaultSet(Model):
@@ -134,11 +136,29 @@ class FaultSet(Model):
         known = {f.code for f in self.faults}
         if is_echo(event, remedy, now, known, self.proofs):
             return self._same(Change.EXPECTED, "an echo of what the remedy has mended")
+        if (known_as := self.get(code)) and any(
+            only_repeats(event, r.said, r.last_seen, remedy, now) for r in known_as.raised_by
+        ):
+            return self._same(Change.EXPECTED, f"{event.source} says what it said before the remedy: a check decides")
+        if code not in known and (proof := still_says(event, remedy, now, self.proofs)):
+            return self._latched(event, proof)
         if code not in known and is_symptom(event, remedy, now):
             return self._same(*_EXPECTED)
         if fault_class in RECORDED:
             return self._beside(code, fault_class, now)
         return self._open(event, code, fault_class, now)
+
+    def _latched(self, event: HealthEvent, proof: Proof) -> Observed:
+        said = said_by(event)
+        noted = proof.model_copy(update={"told": tuple({*proof.told, said})})
+        proofs = tuple(noted if one is proof else one for one in self.proofs)
+        return Observed(
+            faults=FaultSet(faults=self.faults, proofs=proofs),
+            change=Change.EXPECTED,
+            reason=f"{event.source} still says what it said before the check that passed; unchanged, it is no news for"
+            " a day. Restart its agent: nothing else takes it back",
+            told=said in proof.told,
+        )
 
     def _beside(self, code: str, fault_class: FaultClass, now: datetime) -> Observed:
         """Application faults and records: evidence at most, a symptom where a hardware fault came just before."""
@@ -298,7 +318,10 @@ class FaultSet(Model):
             for f in self.faults
             if f.last_seen > (since or at) or (f.fault_class.repairable and not _proves(covers, f, about))
         )
-        proof = Proof(covers=tuple(sorted(covers)), boot_id=boot_id, at=at, since=since)
+        gone = [f for f in self.faults if f not in kept]
+        # As it stood when the remedy was proved: what was first said after that is no old word.
+        said = {r.said for f in gone for r in f.raised_by if r.said and (r.starts_at or at) < (since or at)}
+        proof = Proof(covers=tuple(sorted(covers)), boot_id=boot_id, at=at, since=since, said=tuple(sorted(said)))
         return FaultSet(faults=kept, proofs=(*self.proofs, proof)[-MAX_PROOFS:])
 
     # -- making ------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from medevac.events.event import HealthEvent, Kind, Severity, Statement
 from medevac.faults.classes import Covers, FaultClass
+from medevac.faults.expected import said_by
 from medevac.fleet.order import Order
 from medevac.model import Model
 
@@ -34,6 +35,8 @@ class Raiser(Model):
     actionable: bool = True
     every_s: float | None = None
     """Its longest pause between two repeats so far; None before the first repeat."""
+    said: str = ""
+    """Of a latching condition: what it says, by which its mere repeats are known (`said_by`)."""
 
     @classmethod
     def of(cls, event: HealthEvent, now: datetime) -> Raiser:
@@ -47,6 +50,7 @@ class Raiser(Model):
             entities=event.entities[:MAX_ENTITIES],
             starts_at=event.starts_at,
             actionable=event.actionable,
+            said=said_by(event),
         )
 
     def unknown_at(self, repeat_s: float) -> datetime | None:

@@ -139,3 +139,69 @@ def test_a_second_remedy_does_not_bring_back_what_the_first_has_mended() -> None
     assert change(alert("xid/79", starts_at=at(0)), 901, second, mended) is Change.NEW
     assert change(alert("xid/79", starts_at=at(650)), 800, second, mended) is Change.NEW
     assert change(alert("xid/48", starts_at=at(0)), 800, second, mended) is Change.NEW
+
+
+def latched(
+    seconds: float = -3_600, text: str = "AcceleratedHardwareReady=False NvidiaXID119Error: GSP"
+) -> HealthEvent:
+    """As the EKS node monitoring agent goes on saying it, whatever is done, until it is restarted."""
+    return said("xid/119", source="eks_nma", starts_at=at(seconds), summary=text, boot_id="b2")
+
+
+MENDED = (
+    FaultSet().observe(latched(), at(0)).faults.prove({Covers.COMPUTE, Covers.SERVICE}, "b2", at(700), since=at(600))
+)
+WATCHED = PROVED.model_copy(update={"step": "probation", "latched_s": 86_400.0})
+
+
+@pytest.mark.parametrize("minutes", [1, 4, 10, 60, 23 * 60])
+def test_a_latched_condition_that_says_the_same_as_before_the_proof_is_no_news(minutes: int) -> None:
+    observed = MENDED.observe(latched(), at(700 + 60 * minutes), remedy=WATCHED)
+    assert observed.change is Change.EXPECTED
+    assert observed.faults.faults == ()
+
+
+def test_people_are_told_once_what_ends_it() -> None:
+    first = MENDED.observe(latched(), at(2_000), remedy=WATCHED)
+    assert "Restart its agent" in first.reason
+    again = first.faults.observe(latched(), at(2_300), remedy=WATCHED)
+    assert (first.told, again.told, again.change) == (False, True, Change.EXPECTED)
+
+
+@pytest.mark.parametrize(
+    ("event", "seconds", "why"),
+    [
+        (
+            latched(text="AcceleratedHardwareReady=False NvidiaXID119Error: GSP; NvidiaXID119Error: GSP"),
+            2_000,
+            "message",
+        ),
+        (latched(seconds=1_900), 2_000, "transition"),
+        (latched(), 600 + 86_401, "a day has passed"),
+        (said("xid/119", boot_id="b2", starts_at=at(1_990)), 2_000, "the kernel says it"),
+        (alert("xid/119", starts_at=at(-3_600), summary=latched().summary), 2_000, "an alert stands by its last word"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else None,
+)
+def test_whatever_else_is_said_after_the_proof_is_real(event: HealthEvent, seconds: float, why: str) -> None:
+    assert change(event, seconds, WATCHED, MENDED) is Change.NEW, why
+
+
+def test_a_condition_of_what_the_check_did_not_cover_stays_real() -> None:
+    broken = FaultSet().observe(latched(), at(0)).faults
+    partly = broken.prove({Covers.COMPUTE}, "b2", at(700), since=at(600))
+    assert change(latched(), 2_000, WATCHED, partly) in (Change.NEW, Change.REPEAT)
+
+
+def test_an_incident_from_before_there_was_such_a_time_goes_on_as_it_began() -> None:
+    assert change(latched(), 2_000, WATCHED.model_copy(update={"latched_s": 0.0}), MENDED) is Change.NEW
+
+
+def test_while_the_check_runs_its_repeats_keep_nothing_open() -> None:
+    broken = FaultSet().observe(latched(), at(0)).faults
+    verifying = PROVED.model_copy(update={"latched_s": 86_400.0})
+    heard = broken.observe(latched(), at(1_500), remedy=verifying)
+    assert heard.change is Change.EXPECTED
+    assert heard.faults.prove({Covers.COMPUTE, Covers.SERVICE}, "b2", at(1_600), since=at(600)).faults == ()
+    worse = latched(text="AcceleratedHardwareReady=False NvidiaXID119Error: once more")
+    assert change(worse, 1_500, verifying, broken) is Change.REPEAT, "that is said of the time since"
