@@ -95,4 +95,5 @@ def _incident(row: sa.Row[tuple[object, ...]]) -> PastIncident:
         fault_class=FaultClass(row.fault_class or FaultClass.UNKNOWN),
         opened_at=row.opened_at,
         end=row.end,
+        ended_at=None if row.end is None else row.updated_at,
     )

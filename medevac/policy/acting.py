@@ -184,6 +184,9 @@ class Act:
             why.append(f"{node.hands_off} asked for hands off this node")
         if node.foreign_cordon:
             why.append(f"{node.foreign_cordon} has cordoned this node")
+        if self.here.old_words:
+            said = ", ".join(self.here.old_words)
+            why.append(f"{said} says only what it said before a check proved it gone: its agent may lack a restart")
         why += self._by_time_and_cost()
         if self.here.context.history.bad_parts and rung is not Rung.WAIT:
             why.append("a part of it was sent back before, and is here again")

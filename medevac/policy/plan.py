@@ -280,6 +280,7 @@ class PastIncident(Model):
     fault_class: FaultClass
     opened_at: datetime
     end: str | None = None
+    ended_at: datetime | None = None
 
 
 class Latch(Model):

@@ -15,6 +15,7 @@ from medevac.faults.faultset import FaultSet
 from medevac.fleet.asking import Asking
 from medevac.fleet.node import Capability, Identity, Node, Workload
 from medevac.fleet.remediator import Remediator
+from medevac.incident import End
 from medevac.model import Model
 from medevac.policy.active import PolicyVersion
 from medevac.policy.judging import Judged, judge
@@ -184,6 +185,16 @@ class Situation:
             if not any(rank < worst for code, rank in ranks.items() if code not in about):
                 return latch
         return None
+
+    @cached_property
+    def old_words(self) -> tuple[str, ...]:
+        """Who says all of it, where all are latching conditions that stand as they did when an incident of the same
+        fault was proved over and returned: they may only lack a restart of their agent.
+        """
+        ended = {p.fault: p.ended_at for p in self.context.history.incidents if p.end == End.RETURNED and p.ended_at}
+        standing = [(one.code, r) for one in self.work for r in one.fault.raised_by if r.cleared_at is None]
+        old = [r.said and r.starts_at and code in ended and r.starts_at < ended[code] for code, r in standing]
+        return tuple(sorted({r.source for _, r in standing})) if old and all(old) else ()
 
     # -- in words ----------------------------------------------------------------------------------------------
 

@@ -230,6 +230,7 @@ def test_incidents_of_the_last_thirty_days(ledger: Ledger) -> None:
         ("nameless", None),
         ("recent", "returned"),
     ]
+    assert [p.ended_at is not None for p in history.incidents] == [True, False, True]
     assert not history.this_incident_ended
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from medevac.events.event import Severity
+from medevac.events.event import HealthEvent, Kind, Severity, Statement
 from medevac.faults.classes import Covers, FaultClass
+from medevac.faults.open_fault import OpenFault, Raiser
 from medevac.fleet.node import Capability
 from medevac.fleet.remediator import Remediator, Switch
 from medevac.policy.plan import Action, Drain, History, Latch, Mode, Rung
@@ -572,3 +574,35 @@ def test_a_missing_proof_widens_nothing(mode: Mode) -> None:
 
 def test_a_simulated_machine_needs_no_proof() -> None:
     assert decide("xid/119", where=node(simulated=True), certified=False).mode is Mode.AUTO
+
+
+def latched(seconds_ago: float = 2 * 86_400, **given: Any) -> OpenFault:
+    event = HealthEvent(
+        source="eks_nma", id="1", dedupe_key="c", kind=Kind.FAULT, fault="xid/119", statement=Statement.LEVEL,
+        starts_at=NOW - timedelta(seconds=seconds_ago), summary="AcceleratedHardwareReady=False NvidiaXID119Error",
+    )  # fmt: skip
+    return fault("xid/119", raised_by=(Raiser.of(event.model_copy(update=given), NOW),))
+
+
+RETURNED = History(incidents=(past("inc-0", ago=2 * DAY, fault="xid/119", ended_at=NOW - HOUR),))
+
+
+def test_a_condition_that_outlasted_its_proved_repair_is_asked_about() -> None:
+    plan = decide(latched(), history=RETURNED)
+    assert plan.approval is not None
+    assert any("may lack a restart" in why for why in plan.approval.why)
+
+
+@pytest.mark.parametrize(
+    ("found", "history"),
+    [
+        (latched(), History()),
+        (latched(seconds_ago=60), RETURNED),
+        (latched(source="alertmanager"), RETURNED),
+        (latched(), History(incidents=(past("inc-0", fault="xid/119", end="withdrawn", ended_at=NOW - HOUR),))),
+    ],
+    ids=["never proved", "a newer transition", "an alert", "not returned"],
+)
+def test_any_other_word_is_not_taken_for_an_old_one(found: OpenFault, history: History) -> None:
+    plan = decide(found, history=history)
+    assert plan.approval is None or not any("restart" in why for why in plan.approval.why)
