@@ -128,7 +128,7 @@ class KubernetesCluster:
 
         def first(thing: Object) -> bool:
             nonlocal quiet
-            if not quiet:
+            if not quiet and self.options.rights == "evict":  # who may not write to pods has told none
                 quiet = True
                 self._nobody_is_told(node)
             return self._none_is_stopped(thing, incident)
