@@ -10,6 +10,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from activities.storage.database import Database
+from activities.storage.redaction import redacted
 from activities.storage.statements import insert
 from activities.storage.tables import dead_letters
 from medevac.model import Model, digest
@@ -21,16 +22,6 @@ MOST_LETTERS = 10_000
 LONGEST_REASON = 1_000
 
 KEPT_HEADERS = re.compile(r"content-type|ce-[a-z0-9-]{1,40}|x-amz-sns-(message-type|topic-arn)|x-medevac-[a-z-]{1,40}")
-_SECRETS = (
-    re.compile(rb"(?i)\b((?:bearer|basic)\s+)[a-z0-9._~+/=-]{8,}"),
-    re.compile(
-        rb"(?i)((?:pass(?:word|wd)|secret|token|api[_-]?key|authorization|credential|private[_-]?key)[a-z0-9_-]{0,40}"
-        rb"\\{0,8}[\"']?\s{0,4}[:=]\s{0,4}\\{0,8}[\"']?)[^\"'\\\s,}&]{1,4096}"
-    ),
-    re.compile(rb"(://[^/\s:@\"']{0,200}:)[^/\s@\"']{1,200}(?=@)"),
-    re.compile(rb"(\bAKIA|\bASIA|\bxox[a-z]-|\bgh[a-z]_|\bsk-)[A-Za-z0-9-]{10,250}"),
-    re.compile(rb"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)[^-]{1,20000}"),
-)
 
 
 class Letter(Model):
@@ -56,13 +47,6 @@ class Stored(Model):
     letter: Letter
     headers: dict[str, str]
     body: bytes
-
-
-def redacted(body: bytes) -> bytes:
-    """Values that look like secrets become `***`; everything else, and so the format, stays."""
-    for pattern in _SECRETS:
-        body = pattern.sub(rb"\1***", body)
-    return body
 
 
 class DeadLetters:

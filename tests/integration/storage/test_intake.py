@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from activities.storage.database import Database
-from activities.storage.dead_letters import BEGINNING, MOST_BYTES, DeadLetters, redacted
+from activities.storage.dead_letters import BEGINNING, MOST_BYTES, DeadLetters
 from activities.storage.inbox import Inbox, Item
 from activities.storage.intake import IntakeStore
 from activities.storage.leaders import Leaders
 from activities.storage.ledger import Ledger
+from activities.storage.redaction import redacted
 from activities.storage.said import Said
 from medevac.events.event import HealthEvent, Kind
 from medevac.incident import End, IncidentView, State

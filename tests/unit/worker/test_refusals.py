@@ -107,6 +107,19 @@ async def test_of_what_is_too_large_the_beginning_is_kept_and_it_is_not_taken_fo
     assert all(letter["taken_at"] is None for letter in await letters(client))
 
 
+async def test_what_only_sounds_like_a_secret_keeps_no_letter_from_being_submitted_again(
+    client: httpx.AsyncClient, engine: StubEngine, stores: Stores, node: Node
+) -> None:
+    sent = senders.alertmanager_xid(node, 79, NOW)
+    body = json.loads(sent.body) | {"authorization": {"action": "a/b"}, "imagePullSecrets": [{"name": "registry"}]}
+    raw = json.dumps(body | {"tokens": 5, "secret": None}).encode()
+    id = stores.dead_letters.put("alertmanager", "prometheus", "part", "not understood then", {}, raw, NOW)
+    again = await client.post(f"/v1/dead-letters/{id}/retry", headers=OPERATOR)
+    assert again.status_code == 202, again.text
+    assert [(name, event.fault) for _, name, event in engine.reported] == [(node.name, "xid/79")]
+    assert await letters(client) == []
+
+
 async def test_a_letter_with_nothing_in_it_is_not_taken_for_submitted(
     client: httpx.AsyncClient, stores: Stores
 ) -> None:
