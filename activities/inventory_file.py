@@ -109,8 +109,9 @@ def _yaml(path: Path, text: str) -> Rows:
 def _record(origin: str, row: Mapping[str, Any]) -> Record:
     given: dict[str, Any] = {name: value for name, value in row.items() if value not in ("", None)}
     try:
-        if "gpus" in given and isinstance(given["gpus"], str):
-            given["gpus"] = tuple(given["gpus"].replace(";", " ").split())
+        for name in ("gpus", "names"):
+            if isinstance(given.get(name), str):
+                given[name] = tuple(given[name].replace(";", " ").split())
         for name, read in (("bmc_credential", Reference.parse), ("bmc", checked_bmc)):
             if name in given:
                 try:

@@ -48,7 +48,7 @@ class Explainer:
         explanations: list[Explanation] = []
         faults: dict[tuple[str, str], FaultSet] = {}
         for event in (catalogue.classify(event) for event in events):
-            where = self._inventory.resolve(event.subject, event.cluster)
+            where = self._inventory.resolve(event.subject, event.cluster, gpus=event.gpu_ids)
             if not isinstance(where, Found):
                 explanations.append(Explanation(event=event, outcome=f"unknown node: {where.text}"))
                 continue

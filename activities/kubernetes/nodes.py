@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 
 from activities.kubernetes import others
 from activities.kubernetes.client import FIELD_MANAGER, Object
-from activities.kubernetes.names import HANDS_OFF, MARK, REQUEUING, TAINT
+from activities.kubernetes.names import GPU_IDS, HANDS_OFF, MARK, REQUEUING, TAINT
 from activities.kubernetes.options import DOMAINS, Options
+from medevac.fleet.names import names_in
 from medevac.fleet.node import Machine, Node
 from medevac.model import Model
 
@@ -29,6 +30,8 @@ NODE_GROUPS = (
     "kubernetes.azure.com/agentpool",
 )
 """Labels by which the clouds name the group that a node came from. The cluster has no object of that name."""
+INSTANCE_ID = "container.googleapis.com/instance_id"
+"""Annotation of GKE's nodes: the number that Google's logs and metrics have where they don't have the name."""
 METAL = re.compile(r"metal|\bbm\b", re.IGNORECASE)
 
 
@@ -152,7 +155,7 @@ def requeuing(thing: Object) -> tuple[str, ...]:
 
 
 def read(thing: Object, cluster: str, options: Options) -> Node:
-    meta, spec, status = metadata(thing), thing.get("spec") or {}, thing.get("status") or {}
+    meta, status = metadata(thing), thing.get("status") or {}
     tags, mark = labels(thing), marked(thing)
     hands_off = notes(thing).get(HANDS_OFF, tags.get(HANDS_OFF))
     return Node(
@@ -169,7 +172,8 @@ def read(thing: Object, cluster: str, options: Options) -> Node:
         topology=_topology(tags, status, options),
         labels=dict(tags),
         roles=tuple(sorted(_roles(tags, options))),
-        aliases=tuple(sorted(set(_aliases(spec, status)) - {meta["name"]})),
+        aliases=tuple(sorted(set(_aliases(thing)) - {meta["name"]})),
+        gpu_ids=tuple(sorted(set(re.split(r"[\s,;]+", notes(thing).get(GPU_IDS, ""))) - {""})),
         owner=_owner(thing),
         marked_by=mark.incident if mark else None,
         foreign_cordon=foreign_cordon(thing),
@@ -244,14 +248,18 @@ def _roles(tags: dict[str, str], options: Options) -> Iterator[str]:
             yield role
 
 
-def _aliases(spec: Object, status: Object) -> Iterator[str]:
+def _aliases(thing: Object) -> Iterator[str]:
+    status = thing.get("status") or {}
     for address in status.get("addresses") or ():
         if address.get("address"):
             yield str(address["address"])
-    info = status.get("nodeInfo") or {}
-    for name in (spec.get("providerID"), info.get("systemUUID"), info.get("machineID")):
+    info, provider_id = status.get("nodeInfo") or {}, str((thing.get("spec") or {}).get("providerID") or "")
+    for name in (provider_id, info.get("systemUUID"), info.get("machineID"), notes(thing).get(INSTANCE_ID)):
         if name:
             yield str(name)
+    yield from names_in(provider_id)
+    if "ocid1." in provider_id and (host := labels(thing).get("hostname")):
+        yield host  # OKE calls its nodes by their addresses, the machines' own logs by this
 
 
 def _owner(thing: Object) -> str:

@@ -113,6 +113,7 @@ def read_alert(reading: Reading, alert: Fields, common: Mapping[str, str], notes
         kind = Kind.TEST
     if kind in (Kind.INFO, Kind.TEST):
         subject, found_in = None, None  # whichever machine its rule ran on, it is about none
+    device = gpu_uuid(labels.get("UUID") or labels.get("uuid"))  # whose node the inventory may know
     hostname = next((labels[h] for h in HOST_LABELS if labels.get(h)), None)
     reading.add(
         kind,
@@ -123,12 +124,12 @@ def read_alert(reading: Reading, alert: Fields, common: Mapping[str, str], notes
         series=series,
         subject=subject,
         cluster=clean(labels.get("cluster", "")) or None,
-        actionable=kind in (Kind.FAULT, Kind.RECOVERED) and subject is not None,
+        actionable=kind in (Kind.FAULT, Kind.RECOVERED) and (subject is not None or device is not None),
         severity=severity_word(labels.get("severity")) or severity_of(code),
         statement=Statement.LEVEL,
         entities=entities(
             gpu(labels.get("gpu")),
-            gpu_uuid(labels.get("UUID") or labels.get("uuid")),
+            device,
             pci(labels.get("pci_bus_id")),
             mig_gi(labels.get("GPU_I_ID")),
             nvlink(labels.get("nvlink")),

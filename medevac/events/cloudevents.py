@@ -241,6 +241,7 @@ def _event(reading: Reading, envelope: Envelope, where: str) -> None:
     code = _code(fields)
     over = fields.get("healthy") is True or str(fields.get("status")).lower() in OVER
     kind = Kind.INFO if code is None else Kind.RECOVERED if over else Kind.FAULT
+    device = gpu_uuid(fields.get("gpu_uuid") or fields.get("uuid"))
     reading.add(
         kind,
         code or fault_code("cloudevent", envelope["type"]),
@@ -250,12 +251,12 @@ def _event(reading: Reading, envelope: Envelope, where: str) -> None:
         series=join_key(envelope["source"], code, subject) if code else None,
         subject=subject,
         cluster=_cluster(fields),
-        actionable=code is not None and subject is not None,
+        actionable=code is not None and (subject is not None or device is not None),
         severity=(severity_word(fields.get("severity")) or severity_of(code)) if code else None,
         entities=entities(
             index or gpu(fields.get("gpu")),
             pci(fields.get("pci") or fields.get("pci_bus_id")),
-            gpu_uuid(fields.get("gpu_uuid") or fields.get("uuid")),
+            device,
         ),
         starts_at=instant(envelope.get("time")),
         summary=str(fields.get("message") or fields.get("summary") or envelope["type"]),

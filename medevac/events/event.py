@@ -113,6 +113,13 @@ class HealthEvent(Model):
     """sha256 of the raw part that it was read from."""
 
     @property
+    def gpu_ids(self) -> tuple[str, ...]:
+        """UUIDs and serials of the GPUs that a statement about a machine names: the machine is known by them, too."""
+        if self.kind in (Kind.INFO, Kind.TEST, Kind.HANDSHAKE):
+            return ()
+        return tuple(e.partition(":")[2] for e in self.entities if e.startswith(("gpu-uuid:", "gpu-serial:")))
+
+    @property
     def opens(self) -> bool:
         """Whether it can open an incident: a fault, a notice, or the hook of a provider that takes the machine away."""
         hook = self.kind is Kind.LIFECYCLE and self.fault_class is FaultClass.PLANNED

@@ -128,6 +128,7 @@ def _event(reading: Reading, fields: Fields) -> None:
     named = fields.maybe_text("node") or fields.maybe_text("subject")
     subject = node_name(named) if named else None
     entities = _entities(fields)
+    placed = subject is not None or any(e.startswith(("gpu-uuid:", "gpu-serial:")) for e in entities)
     made_by_driver = fault is not None and fault.startswith(("xid/", "sxid/"))
     default = Statement.EDGE if made_by_driver or kind is not Kind.FAULT else Statement.LEVEL
     statement = _word(fields, "statement", Statement, default)
@@ -147,7 +148,7 @@ def _event(reading: Reading, fields: Fields) -> None:
         subject=subject,
         cluster=node_name(fields.text("cluster")) if "cluster" in fields else None,
         boot_id=one_line(fields.text("boot_id"), 64) if "boot_id" in fields else None,
-        actionable=fields.boolean("actionable", True) and (subject is not None) and kind is not Kind.TEST,
+        actionable=fields.boolean("actionable", True) and placed and kind is not Kind.TEST,
         severity=severity or (lookup(fault).severity if fault and kind is Kind.FAULT else None),
         statement=statement,
         entities=entities,

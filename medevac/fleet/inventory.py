@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field, StringConstraints
 
+from medevac.fleet.names import names_in
 from medevac.fleet.node import Capability, Node
 from medevac.model import Model
 
@@ -69,7 +70,9 @@ class Record(Model):
     pdu: Word = ""
     switch: Word = ""
     gpus: tuple[Word, ...] = ()
-    """Serials of its GPUs."""
+    """UUIDs and serials of its GPUs."""
+    names: tuple[Word, ...] = ()
+    """What else senders call it."""
     account: Word = ""
     """Of the cloud."""
     role: Word = ""
@@ -84,7 +87,7 @@ class Record(Model):
         """What joins it to a node, and rows to each other."""
         found = {
             "node": self.node and f"{self.cluster}/{self.node}",
-            "id": last(self.provider_id),
+            "id": _key(self.provider_id),
             "serial": self.serial,
         }
         return tuple((kind, value.lower()) for kind, value in found.items() if value)
@@ -157,13 +160,14 @@ class Inventory:
         if record is None:
             return node
         places = {name: value for name in ("rack", "pdu", "switch") if (value := getattr(record, name))}
-        names = (record.serial, record.bmc_host, *record.gpus)
+        names = (record.serial, record.bmc_host, *record.gpus, *record.names)
         labels = {ACCOUNT_LABEL: record.account} if record.account else {}
         return node.model_copy(
             update={
                 "machine": node.machine.model_copy(update={"serial": node.machine.serial or record.serial or None}),
                 "topology": places | node.topology,
                 "labels": labels | node.labels,
+                "gpu_ids": tuple(dict.fromkeys((*node.gpu_ids, *record.gpus))),
                 "aliases": (*node.aliases, *(name for name in names if name and name not in node.aliases)),
             }
         )
@@ -203,8 +207,16 @@ def checked_bmc(text: str) -> str:
 
 
 def last(provider_id: str) -> str:
-    """`i-0abc` of `aws:///us-east-1a/i-0abc`."""
-    return provider_id.rstrip("/").rpartition("/")[2]
+    """`i-0abc` of `aws:///us-east-1a/i-0abc`; the whole where its end alone names no machine."""
+    return next(iter(names_in(provider_id)), provider_id.rstrip("/"))
+
+
+def _key(provider_id: str) -> str:
+    """A VM's name is one in its resource group, or its zone, alone: with them said, no other's joins."""
+    scheme, _, path = provider_id.rpartition("://")
+    if scheme.lower() == "gce" or "/virtualmachines/" in path.lower():
+        return path.strip("/")
+    return last(provider_id)
 
 
 def _placed(records: Iterable[Record], clusters: Sequence[str]) -> list[Record]:

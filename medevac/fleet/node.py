@@ -76,6 +76,8 @@ class Node(Model):
     """`control-plane`, `storage`, `medevac`, `etcd`, …: never disrupted unless a policy names them."""
     aliases: tuple[str, ...] = ()
     """Other names by which senders know it: addresses, host names, GPU UUIDs. The inventory resolves them."""
+    gpu_ids: tuple[str, ...] = ()
+    """UUIDs and serials of its GPUs, as far as anybody said: what names a GPU and no machine is found by them."""
     owner: str = ""
     """The object that keeps its machine, where one does: `NodeClaim/default-x7k2`, `Machine/team/node-3`. Of a cloud's
     node group, which is no object of the cluster, `NodeGroup/train`."""

@@ -176,8 +176,9 @@ class Drainer:
         """None: its node is still unknown, and it is too early to give up."""
         part = Part(held.event, held.cluster or "", held.node or "")
         if not part.node:
+            event = held.event
             where = await self._threads.run(
-                self._inventory.resolve, held.event.subject, held.event.cluster, held.clusters
+                self._inventory.resolve, event.subject, event.cluster, held.clusters, event.gpu_ids
             )
             if not isinstance(where, Found):
                 if held.until is not None and now < held.until:
@@ -185,7 +186,7 @@ class Drainer:
                 part.settle(Outcome.UNKNOWN_NODE, f"{where.text}, for as long as it was tried")
                 return part
             part.cluster, part.node = where.cluster, where.node.name
-            part.event = held.event.model_copy(update={"cluster": part.cluster})
+            part.event = event.model_copy(update={"cluster": part.cluster})
         if part.lane not in is_open:
             node, nothing = (part.cluster, part.node), frozenset[str]()
             glance = await self._intake.looks.look(Question(frozenset({node}), nothing, nothing, patient=False))

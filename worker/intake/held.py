@@ -67,7 +67,7 @@ class Codes:
 
 def stranger_lane(event: HealthEvent) -> str:
     """Where events of a name wait that no node has. Names with this mark are no clusters'."""
-    return f"?{(event.cluster or '').lower()}/{(event.subject or '').strip().lower()}"[:500]
+    return f"?{(event.cluster or '').lower()}/{(event.subject or ' '.join(event.gpu_ids)).strip().lower()}"[:500]
 
 
 def item_of(held: Held, lane: str, now: datetime, *, new_code: bool = False) -> Item:

@@ -54,7 +54,7 @@ class Resolver:
             return None
         parts = []
         for event in events:
-            found = self._inventory.cached(event.subject, event.cluster, clusters)
+            found = self._inventory.cached(event.subject, event.cluster, clusters, event.gpu_ids)
             if found is None or event.kind in (Kind.TEST, Kind.HANDSHAKE, Kind.MEASUREMENT):
                 return None
             parts.append(_meant(_part(event, policy), found, policy))
@@ -70,7 +70,7 @@ class Resolver:
             if event.kind in (Kind.TEST, Kind.HANDSHAKE):
                 part.settle(Outcome.RECORDED, f"a {event.kind} asks for nothing")
                 continue
-            where = self._inventory.resolve(event.subject, event.cluster, clusters)
+            where = self._inventory.resolve(event.subject, event.cluster, clusters, event.gpu_ids)
             if isinstance(where, Found):
                 _meant(part, where, policy)
                 if event.kind is Kind.MEASUREMENT:
@@ -91,7 +91,7 @@ class Resolver:
         event, reason = part.event, where.text
         if where.elsewhere:
             reason += "; where it is one of ours, say so in its sender's `cluster_names`"
-        elif event.subject and event.kind in WORTH_KEEPING and self.strangers.admit(now):
+        elif (event.subject or event.gpu_ids) and event.kind in WORTH_KEEPING and self.strangers.admit(now):
             held = Held(event=event, clusters=tuple(clusters), until=now + UNKNOWN_FOR)
             lane = stranger_lane(event)
             part.item = item_of(held, lane, now, new_code=self.codes.is_new(lane, event.fault, now))

@@ -83,7 +83,8 @@ def test_a_text_that_names_two_codes_names_none() -> None:
 def test_the_machine_is_named_and_a_pod_is_none(labels: dict[str, Any], subject: str | None) -> None:
     form = only(AM, webhook(an_alert(labels=labels)))
     assert form["subject"] == subject
-    assert form["actionable"] is (subject is not None)
+    assert form["actionable"], "the inventory may know which node holds the GPU"
+    assert only(AM, webhook(an_alert(labels={**labels, "UUID": None})))["actionable"] is (subject is not None)
 
 
 @pytest.mark.parametrize("name", ["../../x", "a b", "x" * 300, "node\u0000"])

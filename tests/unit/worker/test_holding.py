@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -203,6 +206,40 @@ async def test_an_unknown_node_is_tried_again_and_then_recorded(
     assert seen(stores)[0].startswith("from the inbox: unknown_node")
 
 
+async def test_a_gpu_that_nobody_knows_yet_is_tried_again_too(
+    client: httpx.AsyncClient,
+    engine: StubEngine,
+    node: Node,
+    services: Services,
+    stores: Stores,
+    drainer: Drainer,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = json.loads(senders.alertmanager_xid(node, 79, NOW).body)
+    uuid = "GPU-b6c3b2be-c55b-d076-fa0e-d464e4c7e08b"
+    body["alerts"][0]["labels"] = {"alertname": "Xid", "UUID": uuid, "err_code": "79"}
+    answer = await client.post("/v1/events/alertmanager", json=body, headers=SENDER)
+    [part] = answer.json()["parts"]
+    assert (answer.status_code, part["outcome"]) == (202, "unknown_node")
+    assert f"no node is known to hold GPU {uuid}" in part["reason"]
+    assert "15 minutes" in part["reason"]
+    assert waiting(stores) == 1
+
+    listed = World.nodes
+
+    def known(*asked: Any) -> list[Node]:
+        return [n.model_copy(update={"gpu_ids": (uuid,)}) if n.name == node.name else n for n in listed(*asked)]
+
+    monkeypatch.setattr(World, "nodes", known)
+    services.inventory._clock = lambda: time.monotonic() + 60.0
+    clock.at += 2 * UNKNOWN_EVERY
+    await drained(drainer)
+    [(_, name, event)] = engine.reported
+    assert (name, event.fault, event.actionable) == (node.name, "xid/79", True)
+    assert waiting(stores) == 0
+
+
 async def test_a_node_that_joins_late_is_still_heard_in_order(
     client: httpx.AsyncClient,
     engine: StubEngine,
@@ -214,7 +251,7 @@ async def test_a_node_that_joins_late_is_still_heard_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as unknown:
-        unknown.setattr("worker.intake.inventory._named", lambda *_: [])
+        unknown.setattr("worker.intake.inventory._meant", lambda *_: ([], True))
         await deliver(client, senders.kmsg_xid(node, 79, NOW))
     assert engine.reported == []
     await deliver(client, senders.kmsg_xid(node, 48, NOW))
