@@ -33,6 +33,8 @@ from worker.parts import Built, build_parts
 from worker.quiet import expectations, listening
 from worker.settings import Settings
 from worker.stores import open_stores
+from worker.unplaced import LATELY as UNPLACED_FOR
+from worker.unplaced import unplaced
 from worker.vote_keys import public_keys
 from worker.ways_in import ways_in
 
@@ -88,6 +90,7 @@ async def examine(settings: Settings) -> list[Finding]:
         ("evidence", _evidence, SEE_EVIDENCE),
         ("ledger", _ledger, "see MEDEVAC_DATABASE_URL, then run `medevac setup`"),
         ("monitors", _monitors, "see the sender's own process and its way here; faults may go unseen until it speaks"),
+        ("machines", _machines, "see the ledger, above"),
         ("trust", _trust, "see the ledger and the policy, above and below"),
         ("policy", _policy, "run `medevac setup`, or `medevac policy apply FILE`"),
         ("other remediators", _others, "say in the policy how to live with them, see docs/kubernetes.md"),
@@ -310,6 +313,21 @@ async def _monitors(house: House) -> str:
         raise _Bad("; ".join(one.text for one in silent[:5]), "see their own processes and their way to the gateway")
     expected = sorted(monitor.name for monitor in expectations(config))
     return f"none is silent; expected to speak: {', '.join(expected) or 'nobody, but the heartbeats that come'}"
+
+
+async def _machines(house: House) -> str:
+    """A machine that a sender calls by a name nobody knows is answered 202: nothing else would tell."""
+    ledger = open_stores(house.settings.database).ledger
+    found = await aside(partial(unplaced, ledger, datetime.now(UTC)))
+    hours = int(UNPLACED_FOR.total_seconds()) // 3600
+    if not found:
+        return f"each that had a grave fault or a notice in the last {hours} hours is known"
+    more = f"; and {len(found) - MOST_LACKS} more" if len(found) > MOST_LACKS else ""
+    raise _Bad(
+        f"no node is known as: {'; '.join(one.text for one in found[:MOST_LACKS])}{more}",
+        "say whose they are in an inventory file (`names`, `gpus`, `provider_id`, `serial`; docs/inventory.md), or let"
+        " the sender name the node and its cluster (docs/senders.md)",
+    )
 
 
 async def _policy(house: House) -> str:

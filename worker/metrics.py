@@ -58,6 +58,9 @@ BREAKERS = Gauge("medevac_breakers_open", "1 for each open breaker", ["scope"])
 SWEEPS = Counter("medevac_sweeps_total", "Sweeps by outcome", ["outcome"])
 LAST_SWEEP = Gauge("medevac_last_sweep_timestamp_seconds", "When a sweep last ended well (this process)")
 LEASES_REAPED = Counter("medevac_leases_reaped_total", "Leases taken back from workflows that no longer run")
+UNPLACED = Gauge(
+    "medevac_unplaced_machines", "Machines that no node is known as, with latched faults or notices lately", ["sender"]
+)
 QUIET = Gauge("medevac_quiet_monitors", "Senders and heartbeats that are expected to speak and don't", ["sender"])
 ORPHANS_CLOSED = Counter("medevac_orphans_closed_total", "Incidents closed because their workflow was gone")
 ORPHAN_MARKS = Gauge("medevac_orphan_marks", "Nodes that carry our mark though no open incident stands behind it")

@@ -30,6 +30,7 @@ from worker.quiet import Quiet
 from worker.shifts import ShiftChange
 from worker.stores import Stores
 from worker.threads import Threads
+from worker.unplaced import unplaced
 from workflows.messages import campaign_workflow_id
 
 log = logging.getLogger(__name__)
@@ -128,6 +129,7 @@ class Sweep:
         await self._close_orphans([view for view in suspects if now - view.updated_at > YOUNG], opened)
         await self._reap(now)
         await self._listen(now)
+        await self._threads.run(self._unplaced, now)
         if self._marks is not None and self._count % ALL_EVERY == 0:
             for key, text in await self._marks.reconcile(now):
                 await self._page(key, text)
@@ -139,6 +141,11 @@ class Sweep:
         self._count += 1
         if self._shifts is not None:
             await self._threads.run(self._shifts.look, now)
+
+    def _unplaced(self, now: datetime) -> None:
+        metrics.UNPLACED.clear()
+        for sender, machines in Counter(one.sender for one in unplaced(self._stores.ledger, now)).items():
+            metrics.UNPLACED.labels(sender).set(machines)
 
     async def _overdue(self, view: IncidentView, now: datetime) -> bool:
         """No ledger line beyond the limit of its step; or, between steps, none for longer than any may take."""

@@ -229,6 +229,11 @@ class Ledger:
         with self._db.reading() as connection:
             return seen.last_of(connection, fault, t, limit)
 
+    def unplaced(self, t: datetime, limit: int = 1_000) -> list[SeenEvent]:
+        """Latched faults and provider's notices since `t` about machines that no node is known as, newest first."""
+        with self._db.reading() as connection:
+            return seen.of_no_node(connection, t, limit)
+
     def forget_events(self, before: datetime) -> int:
         """Retention: how many were deleted."""
         with self._db.transaction() as connection:

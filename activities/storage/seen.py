@@ -9,12 +9,16 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from activities.storage.statements import chunks
 from activities.storage.tables import events
-from medevac.events.event import HealthEvent
+from medevac.events.event import HealthEvent, Kind
+from medevac.faults.classes import FaultClass
 from medevac.model import Model
 
 LONGEST = 200
 MOST_ENTITIES = 16
+_GRAVE = (Kind.FAULT, Kind.PLANNED)
+_WORSE = (FaultClass.CRITICAL, FaultClass.DEGRADED, FaultClass.PLANNED)
 
 
 class SeenEvent(Model):
@@ -75,6 +79,21 @@ def last_of(connection: Connection, fault: str, t: datetime, limit: int) -> list
         seen = _seen(r)
         found.setdefault(seen.event.dedupe_key, seen)
     return list(found.values())
+
+
+def of_no_node(connection: Connection, t: datetime, limit: int) -> list[SeenEvent]:
+    """Faults and notices that would have led to something, about machines that nobody knew, newest first; without what
+    was brought to its node later."""
+    nowhere = sa.and_(events.c.at >= t, events.c.node.is_(None))
+    grave = sa.and_(events.c.kind.in_(_GRAVE), events.c.fault_class.in_(_WORSE))
+    unknown = sa.or_(events.c.outcome.like("unknown_node%"), events.c.outcome.like("from the inbox: unknown_node%"))
+    query = sa.select(events).where(nowhere, grave, unknown).order_by(events.c.at.desc(), events.c.id.desc())
+    found = [_seen(r) for r in connection.execute(query.limit(limit))]
+    placed: set[tuple[str, str]] = set()
+    for ids in chunks({seen.event.id for seen in found}):
+        known = sa.select(events.c.sender, events.c.event_id).where(events.c.at >= t, events.c.node.is_not(None))
+        placed |= {(r.sender, r.event_id) for r in connection.execute(known.where(events.c.event_id.in_(ids)))}
+    return [seen for seen in found if (seen.event.sender, seen.event.id) not in placed]
 
 
 def prune(connection: Connection, before: datetime) -> int:
