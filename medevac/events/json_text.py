@@ -16,6 +16,8 @@ MAX_DEPTH = 64
 MAX_SUMMARY = 500
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]")
+"""What moves a line, or can't be told from a blank, or from nothing, in it."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
@@ -31,9 +33,11 @@ def one_line(text: str, limit: int = MAX_SUMMARY) -> str:
 
 
 def quote(value: object, limit: int = 80) -> str:
-    """A payload's value as it may stand in an error line."""
-    text = value if isinstance(value, str) else json.dumps(value, default=str)[: limit * 4]
-    return f'"{one_line(text, limit)}"' if isinstance(value, str) else one_line(text, limit)
+    """A payload's value as it may stand in an error line: a string as it is, with its blanks, and controls escaped."""
+    if not isinstance(value, str):
+        return one_line(json.dumps(value, default=str)[: limit * 4], limit)
+    text = clean(value if len(value) <= limit else value[: limit - 1] + "…")
+    return '"' + _UNSEEN.sub(lambda m: m[0].encode("unicode_escape").decode(), text) + '"'
 
 
 def as_utf8(body: bytes) -> bytes:

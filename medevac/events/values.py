@@ -188,10 +188,11 @@ def is_node_name(value: object) -> bool:
 
 
 def node_name(value: object) -> str:
-    """The name, or a refusal: names end up in API paths, labels and commands."""
-    if not is_node_name(value):
+    """The name without blanks at its ends, or a refusal: names end up in API paths, labels and commands."""
+    name = value.strip(" \t") if isinstance(value, str) else value
+    if not is_node_name(name):
         raise ParseError(f"node name {quote(value)} is not a valid node name")
-    return str(value)
+    return str(name)
 
 
 def host_of(address: str) -> str | None:

@@ -343,7 +343,8 @@ def test_the_transport_may_name_the_machine() -> None:
     found = one(XID, **headers)
     assert (found["subject"], found["cluster"], found["boot_id"]) == ("worker-3", "prod", "b-17")
     assert one(f"Mar  1 08:00:00 worker-9 kernel: {XID}", **headers)["subject"] == "worker-9"
-    assert one(XID, x_medevac_node="../x")["subject"] is None
+    with pytest.raises(ParseError, match=r'header X-Medevac-Node is "../x"'):
+        one(XID, x_medevac_node="../x")
 
 
 def test_odd_bytes_do_not_hide_a_fault_and_a_flood_is_bounded() -> None:

@@ -164,8 +164,8 @@ def test_machines_have_such_names(name: str) -> None:
         "../../etc/passwd",
         "a/b",
         "",
-        " a",
-        "a ",
+        "a b",
+        "a\u00a0",
         "-a",
         "a-",
         "a..b",
@@ -185,6 +185,14 @@ def test_machines_have_such_names(name: str) -> None:
 def test_what_is_no_name_is_refused(name: object) -> None:
     with pytest.raises(ParseError, match="is not a valid node name"):
         r.node_name(name)
+
+
+def test_blanks_at_the_ends_are_none_of_a_name_and_a_refused_one_is_shown_as_it_is() -> None:
+    assert [r.node_name(name) for name in ("gpu-1 ", " gpu-1", "\tgpu-1")] == ["gpu-1"] * 3
+    for name, shown in (("gpu  1 ", '"gpu  1 "'), ("gpu-1\n", r'"gpu-1\n"'), ("gpu-1\u00a0", r'"gpu-1\xa0"')):
+        with pytest.raises(ParseError) as refused:
+            r.node_name(name)
+        assert f"node name {shown} is not" in str(refused.value)
 
 
 @pytest.mark.parametrize(

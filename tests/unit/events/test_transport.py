@@ -9,7 +9,7 @@ import pytest
 
 from medevac.events.parsing import ParseError, Payload
 from medevac.events.registry import read
-from tests.unit.events.payloads import an_alert, webhook
+from tests.unit.events.payloads import UUID, an_alert, webhook
 
 BOOT = "0d5b3d0e-7d55-4c0e-9d5f-5d4a3c2b1a09"
 HEALTHY = {"header": ["Health Monitor Report"], "body": {"Overall Health": {"value": "Healthy"}}}
@@ -45,9 +45,39 @@ def test_a_statement_that_names_its_machine_keeps_it_and_takes_no_boot() -> None
     assert one("alertmanager", alert, here()).cluster == "c2"
 
 
-def test_a_header_that_is_no_name_is_none() -> None:
-    assert one("dcgm", HEALTHY, {"x-medevac-node": "../etc"}).subject is None
-    assert one("dcgm", HEALTHY, {"x-medevac-node": " "}).subject is None
+XID = "[ 1.5] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
+
+
+@pytest.mark.parametrize("said", ["bad node!", "${NODE_NAME}", "../etc"])
+def test_a_header_that_is_no_name_refuses_what_needs_it_with_its_value(said: str) -> None:
+    for source, body in (("kmsg", XID), ("dcgm", json.dumps(HEALTHY))):
+        with pytest.raises(ParseError, match="header X-Medevac-Node is") as refused:
+            read(source, Payload(body.encode(), {"x-medevac-node": said}))
+        assert f'"{said}", expected the name of the node' in str(refused.value)
+    with pytest.raises(ParseError, match=r'header X-Medevac-Cluster is "\$\{CLUSTER\}", expected a cluster'):
+        read("kmsg", Payload(XID.encode(), here(cluster="${CLUSTER}")))
+
+
+def test_an_empty_header_is_none() -> None:
+    assert one("dcgm", HEALTHY, {"x-medevac-node": " ", "x-medevac-cluster": ""}).subject is None
+
+
+def test_a_bad_header_costs_no_statement_that_does_not_need_it() -> None:
+    """To Alertmanager a 4xx is the end of its alerts: those that name their machine are taken."""
+    named, unnamed = an_alert(labels={"cluster": "c1"}), {"node": None, "pod": None, "UUID": None}
+    lost = an_alert(labels=unnamed | {"cluster": "c1"}, fingerprint="11")
+    by_gpu = an_alert(labels=unnamed | {"cluster": "c1", "UUID": UUID}, fingerprint="22")
+    headers = {"x-medevac-node": "${NODE}"}
+    found = read("alertmanager", Payload(json.dumps(webhook(named, lost, by_gpu)).encode(), headers))
+    assert [event.subject for event in found.events] == ["worker-3", None]
+    assert [(one.where, '"${NODE}"' in one.reason) for one in found.refused] == [("1 of 3", True)]
+    heartbeat = an_alert(labels=unnamed | {"alertname": "Watchdog"})
+    assert len(read("alertmanager", Payload(json.dumps(webhook(heartbeat)).encode(), headers)).events) == 1
+
+    whose = an_alert(labels={"node": "worker-4"}, fingerprint="33")
+    found = read("alertmanager", Payload(json.dumps(webhook(named, whose)).encode(), {"x-medevac-cluster": "a b"}))
+    assert [event.cluster for event in found.events] == ["c1"], "the other could be of any cluster that knows its name"
+    assert len(found.refused) == 1
 
 
 def test_the_clear_of_a_health_report_carries_the_key_of_what_it_clears() -> None:
