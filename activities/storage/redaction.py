@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import json
 import re
 
@@ -50,6 +51,11 @@ def redacted(body: bytes) -> bytes:
 
     Of JSON only strings are replaced, also in documents within its strings, so that it parses as before.
     """
+    for mark, code in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
+        if body.startswith(mark):
+            whole = len(body) & ~1
+            text = body[len(mark) : whole].decode(code, "surrogatepass")
+            return mark + _text(text, 0).encode(code, "surrogatepass") + body[whole:]
     return _text(body.decode("utf-8", "surrogateescape"), 0).encode("utf-8", "surrogateescape")
 
 

@@ -132,6 +132,14 @@ def test_secrets_are_gone_in_text_and_in_strings_of_json(text: str, secret: str)
         assert "***" in safe
 
 
+@pytest.mark.parametrize("code", ["utf-16", "utf-8-sig"])
+def test_also_as_a_shell_of_windows_writes_it(code: str) -> None:
+    for text in (json.dumps({"password": SECRET, "node": "n1"}), f"password: {SECRET}"):
+        safe = redacted(text.encode(code))
+        assert safe.decode(code) == text.replace(SECRET, "***")
+    assert redacted(b"\xff\xfea\x00b") == b"\xff\xfea\x00b"
+
+
 def test_names_of_machines_are_no_keys_and_what_is_no_text_stays() -> None:
     raw = b'{"node": "sk-seoul-rack-0007-gpu-001", "a": 1.50, "a": 1e400, "n": 123456789012345678901234567890}'
     assert redacted(raw) == raw
