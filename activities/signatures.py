@@ -202,7 +202,7 @@ class NotifyRequest(Keyed):
     page: bool = False
     """True where a person must look now: handed over, expired approval, stuck."""
     mention: tuple[str, ...] = ()
-    """Groups of people who are called by name, where the chat knows them."""
+    """Groups, or people by principal, who are called by name, where the chat knows them."""
     shown: bool = False
     """Said only where the chat keeps no message of its own that shows the same."""
     topic: str = ""
@@ -222,6 +222,8 @@ class RecordRequest(Keyed):
     view: IncidentView | None = None
     lines: tuple[Line, ...] = ()
     approval: ApprovalView | None = None
+    seen: tuple[ApprovalView, ...] = ()
+    """Earlier lists of that approval, each as somebody saw it who voted on it."""
 
 
 class Recorded(Model):

@@ -105,6 +105,17 @@ class Hold(Model):
     owner: str
     reason: str
     until: datetime
+    via: str = ""
+    """By what way the word came; empty in what older releases wrote."""
+
+    @property
+    def by(self) -> str:
+        return said_by(self.owner, self.via)
+
+
+def said_by(who: str, via: str) -> str:
+    """Who gave a word, and by what way where that is known."""
+    return f"{who} ({via})" if via else who
 
 
 class Stop(Model):

@@ -120,7 +120,8 @@ class TemporalEngine:
         return answer.text
 
     async def vote(self, vote: Vote) -> str:
-        update_id = f"{vote.approval}:{vote.voter}:{vote.verdict}:{vote.shown_hash[:16]}"
+        # With its time: a list may change and be what it was again, and who was voided then votes on it once more.
+        update_id = f"{vote.approval}:{vote.voter}:{vote.verdict}:{vote.shown_hash[:16]}:{vote.at.isoformat()}"
         workflow_id = approval_workflow_id(vote.approval)
         answer: str = await self._update(workflow_id, "decide", vote, update_id, str)
         return answer

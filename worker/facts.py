@@ -26,8 +26,10 @@ from medevac.fleet.guard_queue import allowed_at_once, units
 from medevac.fleet.guard_state import Lease
 from medevac.fleet.node import Node, Workload
 from medevac.incident import IncidentView
+from medevac.policy.cost import loss
 from medevac.policy.plan import PastIncident
 from medevac.policy.policy import Policy
+from medevac.policy.settings import Checkpoint
 from medevac.telling.facts import Budget, Facts, Job
 from worker.stores import Stores
 
@@ -159,7 +161,7 @@ class FactsTaker:
             node,
             entities=_entities(heard, view.fault),
             evidence=_evidence(heard, lines),
-            jobs=tuple(_job(one) for one in work),
+            jobs=tuple(_job(one, around.policy.checkpoints, now) for one in work),
             jobs_read=jobs_read,
             attempt=tried + 1 if view.rung else 0,
             of=max(around.policy.attempts.same_rung, tried + 1),
@@ -210,8 +212,10 @@ def _past(incidents: Sequence[PastIncident]) -> tuple[str, ...]:
     return tuple(f"{one.opened_at:%Y-%m-%d} {one.fault}: {one.end or 'open'}" for one in reversed(incidents))
 
 
-def _job(work: Workload) -> Job:
-    return Job(name=work.name, owner=work.owner, gpus=work.gpus)
+def _job(work: Workload, checkpoints: tuple[Checkpoint, ...] = (), now: datetime | None = None) -> Job:
+    """`now`: when what it would lose is reckoned; unset, it isn't."""
+    lost = loss(work, checkpoints, now).words if now else ""
+    return Job(name=work.name, owner=work.owner, gpus=work.gpus, lost=lost, lost_at=now)
 
 
 def _evidence(heard: Iterable[SeenEvent], lines: Iterable[LedgerLine]) -> tuple[str, ...]:

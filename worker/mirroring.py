@@ -38,7 +38,10 @@ def mirroring(installation: Installation) -> Mirroring | None:
     board, stores = installation.registry.chat, installation.stores
     if not isinstance(board, Board):
         return None
-    board.know(places(stores, board.system))
+    in_chat = {
+        person.id: (person.slack.team, person.slack.user) for person in installation.config.people if person.slack
+    }
+    board.know(places(stores, board.system), in_chat)
     bounded, threads = Bounded(8), Threads(2)
     census = CensusTaker(installation.registry, stores.policies, bounded)
     facts = FactsTaker(installation.registry, stores, bounded, census.take)

@@ -12,9 +12,9 @@ from temporalio.exceptions import ActivityError, ApplicationError
 with workflow.unsafe.imports_passed_through():
     from activities import signatures as sig
     from medevac.approvals import tally
-    from medevac.approvals.approval import ApprovalResult, ApprovalView, Vote
+    from medevac.approvals.approval import ApprovalResult, ApprovalView, Voided, Vote
     from medevac.approvals.signing import Signatures
-    from medevac.incident import StepKey
+    from medevac.incident import Line, StepKey
     from workflows.messages import APPROVAL, ApprovalInput, AskRequest, Decided
 
 SIGNALS_AT_ONCE = 200
@@ -23,6 +23,8 @@ GATHER_MOST_S = 15.0
 GATHERED_PER_S = 20
 """Joins and leaves within a time are written to the ledger together, and the longer the list the longer that time:
 the whole list is written each time, and a storm's must not outgrow the history."""
+VOID_IS_TOLD = "void-is-told"
+"""Patch: older releases voided votes without a word and without more time."""
 
 
 @workflow.defn(name=APPROVAL)
@@ -41,6 +43,11 @@ class ApprovalWorkflow:
         self.left: list[str] = []
         self.steps: dict[str, int] = {}
         self.changed = False
+        self.lines: list[Line] = []
+        """Of votes that became void; they go with the next record."""
+        self.unkept: dict[str, ApprovalView] = {}
+        """By digest, lists that people voted on and no record has held yet."""
+        self.kept: set[str] = set()
         self.saying: list[asyncio.Task[None]] = []
 
     # -- messages ----------------------------------------------------------------------------------------------
@@ -150,13 +157,43 @@ class ApprovalWorkflow:
         if self.inbox:
             asked = [ask.request for ask in self.inbox]
             self.inbox.clear()
-            self.view = tally.join_all(self.view, asked, workflow.info().workflow_id)
+            before, now = self.view, workflow.now()
+            self._keep(before)
+            self.view = tally.join_all(before, asked, workflow.info().workflow_id, now)
             self.changed = True
+            if before is not None and (lost := tally.voided(before, self.view)) and workflow.patched(VOID_IS_TOLD):
+                self.view = tally.prolonged(self.view, now)
+                self._tell_voters(lost)
         while self.left:
             incident = self.left.pop(0)
             if self.view is not None:
+                self._keep(self.view)
                 self.view = tally.leave(self.view, incident)
                 self.changed = True
+
+    def _keep(self, view: ApprovalView | None) -> None:
+        """What voters saw is written as they saw it, also where the list changes before the next record."""
+        if view is not None and view.shown_hash not in self.kept and tally.seen(view):
+            self.unkept[view.shown_hash] = view
+
+    def _tell_voters(self, lost: tuple[Voided, ...]) -> None:
+        view = self._open()
+        for one in lost:
+            self.lines.append(
+                Line(
+                    key=self._key("void"),
+                    at=one.at,
+                    kind="void",
+                    text=f"{view.title}: {tally.no_longer(one)}"[:1_000],
+                    data=one.model_dump(mode="json"),
+                )
+            )
+        said = "; ".join(tally.no_longer(one) for one in lost)
+        until = f"{view.expires_at:%Y-%m-%d %H:%M} UTC"
+        self._say(
+            f"{view.title}: {said}. Look again, then vote: approval {view.id}, open until {until}",
+            tuple(dict.fromkeys(one.vote.voter for one in lost)),
+        )
 
     # -- telling -----------------------------------------------------------------------------------------------
 
@@ -166,12 +203,19 @@ class ApprovalWorkflow:
         return StepKey(incident=self.id, step=step, n=n)
 
     async def _record(self) -> None:
-        request = sig.RecordRequest(key=self._key("record"), approval=self.view)
+        view, lines, unkept = self.view, tuple(self.lines), dict(self.unkept)
+        request = sig.RecordRequest(key=self._key("record"), approval=view, lines=lines, seen=tuple(unkept.values()))
         try:
             await workflow.execute_activity(
                 sig.RECORD.name, request, result_type=sig.RECORD.gives, **sig.RECORD.options(self.timing)
             )
+            del self.lines[: len(lines)]
+            self.unkept = {shown: one for shown, one in self.unkept.items() if shown not in unkept}
+            self.kept |= unkept.keys()
+            if view is not None and tally.seen(view):
+                self.kept.add(view.shown_hash)
         except ActivityError as error:
+            # The lines stay for the next record.
             workflow.logger.warning("approval %s could not be written to the ledger: %s", self.id, error.cause)
 
     def _say(self, text: str, mention: tuple[str, ...] = (), *, shown: bool = False) -> None:

@@ -11,7 +11,7 @@ from medevac.events.event import HealthEvent
 from medevac.faults.faultset import FaultSet, Remedy
 from medevac.fleet.lease import LeaseRef
 from medevac.fleet.places import Offer, Source
-from medevac.incident import Hold, Line, State, Stop
+from medevac.incident import Hold, Line, State, Stop, said_by
 from medevac.model import Model
 from medevac.policy.plan import Plan, Rung
 
@@ -135,6 +135,12 @@ class By(Order):
 
     who: str
     reason: str = ""
+    via: str = ""
+    """By what way it came, as the gateway knows it."""
+
+    @property
+    def named(self) -> str:
+        return said_by(self.who, self.via)
 
 
 class AssignRequest(Order):

@@ -21,6 +21,8 @@ with workflow.unsafe.imports_passed_through():
 MAX_HOLD = timedelta(days=7)
 PLANS_AGAIN = "resume-handed-over"
 """Patch: an order to go on that an older release answered with `was not held` must not plan again in a replay."""
+LONGER_STAYS = "longer-hold-stays"
+"""Patch: in older releases the last hold counted, also one that ends sooner than another person's."""
 ANSWER_S = 8.0
 """How long who has it planned again waits to hear what comes of it."""
 
@@ -36,8 +38,16 @@ class Orders:
         run, hold = self.run_state, request.hold
         if known := self._known():
             return known
+        stands = run.hold
+        if stands and run.holding(workflow.now()) and stands.until > hold.until and workflow.patched(LONGER_STAYS):
+            said = f"{hold.by} holds it as well until {hold.until.isoformat()}: {hold.reason}"
+            run.note("hold", workflow.now(), f"{said}; {stands.owner}'s hold until {stands.until.isoformat()} stays")
+            return self._answer(
+                f"{stands.owner} holds it until {stands.until.isoformat()} already, which stays: {stands.reason}; "
+                f"`resume` ends a hold sooner; {self._what_runs()}"
+            )
         run.hold = hold
-        run.note("hold", workflow.now(), f"held by {hold.owner} until {hold.until.isoformat()}: {hold.reason}")
+        run.note("hold", workflow.now(), f"held by {hold.by} until {hold.until.isoformat()}: {hold.reason}")
         return self._answer(f"held until {hold.until.isoformat()}; {self._what_runs()}")
 
     @hold.validator
@@ -58,7 +68,7 @@ class Orders:
         if not held and run.state is State.HANDED_OVER and workflow.patched(PLANS_AGAIN):
             return self._answer(await self._planned_again(by))
         was, run.hold = run.hold, None
-        run.note("hold", workflow.now(), f"resumed by {by.who}: {by.reason}")
+        run.note("hold", workflow.now(), f"resumed by {by.named}: {by.reason}")
         if held and run.hand_over:
             return self._answer(f"resumed; a person still has it: {run.hand_over}; resume it again to have it planned")
         return self._answer("resumed" if was else "was not held")
@@ -79,7 +89,7 @@ class Orders:
         run = self.run_state
         run.resume_by, run.resumed_n = by.who, run.plan_n
         why = f"; it was handed over because {run.hand_over}" if run.hand_over else ""
-        run.note("resume", workflow.now(), f"planned again, says {by.who}: {by.reason}{why}")
+        run.note("resume", workflow.now(), f"planned again, says {by.named}: {by.reason}{why}")
         try:
             await workflow.wait_condition(
                 lambda: self._has_planned_again() or run.closing or run.abort_by is not None,
@@ -105,7 +115,7 @@ class Orders:
         if known := self._known():
             return known
         run.abort_by, run.abort_why = by.who, by.reason
-        run.note("abort", workflow.now(), f"stopped by {by.who}: {by.reason}")
+        run.note("abort", workflow.now(), f"stopped by {by.named}: {by.reason}")
         asked = "; the successor that was asked for is ended unless it has joined" if run.requested else ""
         return self._answer(self._what_runs() + asked)
 
@@ -119,7 +129,7 @@ class Orders:
         if known := self._known():
             return known
         run.owner = request.owner
-        run.note("owner", workflow.now(), f"assigned to {request.owner} by {request.by.who}")
+        run.note("owner", workflow.now(), f"assigned to {request.owner} by {request.by.named}")
         run.woken = True
         return self._answer(f"assigned to {request.owner}")
 
@@ -133,7 +143,7 @@ class Orders:
         if known := self._known():
             return known
         run.confirm_by = by.who
-        run.note("confirm", workflow.now(), f"{by.who} says it is repaired: {by.reason}")
+        run.note("confirm", workflow.now(), f"{by.named} says it is repaired: {by.reason}")
         return self._answer("a check decides now whether it returns to service")
 
     @confirm_repaired.validator

@@ -9,6 +9,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from activities import signatures as sig
+from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalRequest, ApprovalResult, ApprovalState, Waiter
 from medevac.fleet.lease import LeaseRef, LeaseRequest
 from medevac.incident import State
@@ -18,6 +19,9 @@ from workflows.run import IncidentRun
 from workflows.standing import Again, Standing
 from workflows.steps import Interrupted, Steps
 from workflows.telling import Telling
+
+LATE_ASKS_ANEW = "late-asks-anew"
+"""Patch: older releases took a no to others, or the others' expiry, for one to whoever had joined too late for it."""
 
 
 @dataclass(slots=True)
@@ -116,8 +120,10 @@ class Permission:
                 # It was decided before this incident could join; nobody would signal it any more.
                 run.decisions[approval] = ApprovalResult.model_validate(asked.proof["result"])
             await self.telling.record()
+            # A question whose list changes under its voters gets more time, up to this.
+            longest = tally.LONGEST if workflow.patched(LATE_ASKS_ANEW) else 1
             answered = await self.steps.until(
-                lambda: approval in run.decisions or self.standing.moved(), need.expires_s + ANSWER_SLACK_S
+                lambda: approval in run.decisions or self.standing.moved(), need.expires_s * longest + ANSWER_SLACK_S
             )
             run.waiting_for = ""
             if approval not in run.decisions:
@@ -130,9 +136,10 @@ class Permission:
             by = f" by {' and '.join(result.by)}" if result.by else ""
             run.note("vote", result.decided_at, f"{approval} {result.state}{by}: {result.reason}")
         if result.state is ApprovalState.WITHDRAWN or (
-            result.state is ApprovalState.APPROVED and result.covers.get(run.incident) != plan.hash
+            result.covers.get(run.incident) != plan.hash
+            and (result.state is ApprovalState.APPROVED or workflow.patched(LATE_ASKS_ANEW))
         ):
-            # Nobody said no, but the yes is not to this plan of this incident: void, ask anew.
+            # Nobody said no to this plan of this incident, nor yes: void, ask anew.
             run.decisions.pop(approval)
             run.asks += 1
             run.answered = True

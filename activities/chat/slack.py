@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -48,12 +48,14 @@ class SlackChat:
         self.links = options.links
         self.tells_owners = bool(options.owners) or any(route.teams for route in options.routes)
         self._places: Callable[[str], Place | None] = lambda thread: None
+        self._people: dict[str, str] = {}
         self._patience_s = patience_s
         self._lock = threading.Lock()
         self._waiting: OrderedDict[str, float] = OrderedDict()
 
-    def know(self, places: Callable[[str], Place | None]) -> None:
+    def know(self, places: Callable[[str], Place | None], people: Mapping[str, tuple[str, str]] | None = None) -> None:
         self._places = places
+        self._people = {id: user for id, (team, user) in (people or {}).items() if team == self.options.team}
 
     def missing_rights(self) -> list[str]:
         found = self.api.workspace()
@@ -111,7 +113,9 @@ class SlackChat:
             found = _of_key(self.api.read("conversations.replies", **said), key, place.channel)
             if found is not None:
                 return found.reference
-        for channel in dict.fromkeys((self.options.channels.person_needed, self.options.channels.everyday)):
+        channels = self.options.channels
+        own = channels.handover if _thread(key) == HANDOVER else None
+        for channel in dict.fromkeys(filter(None, (own, channels.person_needed, channels.everyday))):
             if (found := self.search(key, channel)) is not None:
                 return found.reference
         return None
@@ -139,11 +143,12 @@ class SlackChat:
         return str(self.api.send("chat.postMessage", patience_s=TURN_S, **arguments)["ts"])
 
     def _called(self, text: str) -> str:
-        """With the groups that it begins with as Slack calls them; one that isn't configured stays a word."""
+        """With the groups and people that it begins with as Slack calls them; whoever isn't configured stays a word."""
         calls = ""
         while (match := CALLED.match(text)) is not None:
-            group = self.options.groups.get(match[1])
-            calls += f"<!subteam^{group}> " if group else blocks.escape(match[0])
+            group, person = self.options.groups.get(match[1]), self._people.get(match[1])
+            called = f"<!subteam^{group}> " if group else f"<@{person}> " if person else ""
+            calls += called or blocks.escape(match[0])
             text = text[match.end() :]
         return calls + blocks.escape(text)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, runtime_checkable
@@ -162,8 +162,9 @@ class Board(Protocol):
         """A message of that key among the channel's latest, posted by whichever process. Raises `Unreadable`."""
         ...
 
-    def know(self, places: Callable[[str], Place | None]) -> None:
-        """How it finds the message in whose thread plain lines are told, by the thread's name."""
+    def know(self, places: Callable[[str], Place | None], people: Mapping[str, tuple[str, str]] | None = None) -> None:
+        """How it finds the message in whose thread plain lines are told, by the thread's name; and who people are in a
+        chat (workspace, user), by principal, so that they can be called."""
         ...
 
 

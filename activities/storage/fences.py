@@ -28,7 +28,9 @@ class Fences:
         self._read_at = float("-inf")
         self._known: list[Fence] = []
 
-    def freeze(self, scope: str, by: str, reason: str, marks: bool = False, at: datetime | None = None) -> Fence:
+    def freeze(
+        self, scope: str, by: str, reason: str, marks: bool = False, at: datetime | None = None, via: str = ""
+    ) -> Fence:
         """One person may always stop. `marks` stops marking too.
 
         Where others froze the scope already, or want to thaw it, this is a freeze of its own: no word to go on that was
@@ -41,15 +43,15 @@ class Fences:
                 same = (fence.scope, fence.by, fence.reason) == (scope, by, reason)
                 if same and fence.marks >= marks and not fence.thaw_votes:
                     return fence
-            row = {"scope": scope, "by": by, "reason": reason, "marks": marks, "at": at, "thaw_votes": []}
+            row = {"scope": scope, "by": by, "reason": reason, "marks": marks, "at": at, "via": via, "thaw_votes": []}
             epoch = connection.execute(sa.insert(fences).values(**row).returning(fences.c.id)).scalar_one()
         self._forget()
-        return Fence(epoch=epoch, scope=scope, by=by, reason=reason, marks=marks, at=at)
+        return Fence(epoch=epoch, scope=scope, by=by, reason=reason, marks=marks, at=at, via=via)
 
-    def thaw(self, scope: str, by: str, at: datetime | None = None, why: str = "") -> Thaw:
+    def thaw(self, scope: str, by: str, at: datetime | None = None, why: str = "", via: str = "") -> Thaw:
         """One person's word to go on; it takes `thaw_people` distinct ones that count, and the freezer may be one."""
         check_scope(scope)
-        vote = ThawVote(by=by, at=at or datetime.now(UTC), why=why)
+        vote = ThawVote(by=by, at=at or datetime.now(UTC), why=why, via=via)
         with self._db.transaction() as connection:
             rows = connection.execute(
                 sa.select(fences).where(fences.c.scope == scope, fences.c.thawed_at.is_(None)).with_for_update()
@@ -125,6 +127,7 @@ def fence_of(row: sa.Row[Any]) -> Fence:
         reason=row.reason,
         marks=row.marks,
         at=row.at,
+        via=row.via,
         thaw_votes=tuple(_vote(stored, row.at) for stored in row.thaw_votes),
     )
 

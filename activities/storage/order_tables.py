@@ -57,6 +57,8 @@ silences = sa.Table(
     sa.Column("until", Moment, nullable=False),
     sa.Column("ended_at", Moment),
     sa.Column("ended_by", Words),
+    sa.Column("via", Words, nullable=False, server_default=""),
+    sa.Column("ended_via", Words, nullable=False, server_default=""),
     sa.Column("silence", Json, nullable=False),
     sa.Index(None, "until"),
 )

@@ -13,6 +13,7 @@ from activities.storage.statements import put_if_absent
 from medevac.policy.silences import Silence
 
 MOST = 1_000
+COLUMNS = ("id", "by", "reason", "at", "until", "ended_at", "ended_by", "via", "ended_via")
 
 
 class Silences:
@@ -29,18 +30,20 @@ class Silences:
             "until": silence.until,
             "ended_at": silence.ended_at,
             "ended_by": silence.ended_by,
+            "via": silence.via,
+            "ended_via": silence.ended_via,
             "silence": silence.model_dump(mode="json", include={"matcher", "holds"}),
         }
         with self._db.transaction() as connection:
             return put_if_absent(connection, t, row)
 
-    def end(self, id: str, by: str, at: datetime) -> Silence | None:
+    def end(self, id: str, by: str, at: datetime, via: str = "") -> Silence | None:
         """As it is now; None where there is none of that id. One that is over stays as it ended."""
         with self._db.transaction() as connection:
             mine = sa.and_(t.c.id == id, t.c.ended_at.is_(None), t.c.until > at)
-            connection.execute(sa.update(t).where(mine).values(ended_at=at, ended_by=by))
+            connection.execute(sa.update(t).where(mine).values(ended_at=at, ended_by=by, ended_via=via))
             row = connection.execute(sa.select(t).where(t.c.id == id)).mappings().one_or_none()
-            return None if row is None else _silence(row)
+            return None if row is None else silence_of(row)
 
     def standing(self, now: datetime) -> list[Silence]:
         """Oldest first."""
@@ -53,10 +56,8 @@ class Silences:
 
     def _read(self, query: sa.Select[tuple[object, ...]]) -> list[Silence]:
         with self._db.reading() as connection:
-            return [_silence(row) for row in connection.execute(query).mappings()]
+            return [silence_of(row) for row in connection.execute(query).mappings()]
 
 
-def _silence(row: RowMapping) -> Silence:
-    return Silence.model_validate(
-        {name: row[name] for name in ("id", "by", "reason", "at", "until", "ended_at", "ended_by")} | row["silence"]
-    )
+def silence_of(row: RowMapping) -> Silence:
+    return Silence.model_validate({name: row[name] for name in COLUMNS} | row["silence"])

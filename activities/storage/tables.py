@@ -166,6 +166,7 @@ fences = sa.Table(
     sa.Column("reason", Words, nullable=False),
     sa.Column("marks", sa.Boolean, nullable=False),
     sa.Column("at", Moment, nullable=False),
+    sa.Column("via", Words, nullable=False, server_default=""),
     sa.Column("thaw_votes", Json, nullable=False),
     sa.Column("thawed_at", Moment),
     sa.Index(None, "thawed_at", "scope"),

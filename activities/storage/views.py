@@ -15,16 +15,16 @@ from activities.storage import tables as t
 from activities.storage.database import Database
 from activities.storage.fences import fence_of, read_active
 from activities.storage.machine_tables import cases
-from medevac.approvals.approval import ApprovalState, ApprovalView
+from activities.storage.silences import silence_of
+from medevac.approvals.approval import ApprovalState, ApprovalView, Voided, Vote, Waiter
 from medevac.fleet.fence import Fence
 from medevac.fleet.thaw_votes import weighed
-from medevac.incident import End, State
+from medevac.incident import End, State, said_by
+from medevac.policy.silences import Silence
 
 LONGEST_LIST = 5_000
 BATCH = 1_000
 """Rows that an export reads at a time; between two, others get their turn."""
-DECISIONS = 2_000
-"""Approvals, and freezes, that one search looks through."""
 
 
 _STATES = {str(state): state for state in State}
@@ -63,11 +63,11 @@ class Said(NamedTuple):
     """One line of the audit: what was said, about whom, when."""
 
     id: int
-    """Of the ledger line; 0 for a vote or a freeze, which stand elsewhere."""
+    """Of the ledger line; 0 for a vote, a freeze or a silence, which stand elsewhere."""
     at: datetime
     kind: str
     subject: str
-    """Incident, approval, campaign or scope."""
+    """Incident, approval, campaign, silence or scope."""
     cluster: str
     node: str
     text: str
@@ -192,31 +192,76 @@ class Views:
             return [Said(r[0], r[1], r[2], r[3], r[4] or "", r[5] or "", r[6], r[7]) for r in connection.execute(query)]
 
     def export(self, search: Search, most: int) -> Iterator[list[Said]]:
-        """The same in batches, people's votes and freezes first; ends after `most` lines."""
-        yield self.decisions(search)
+        """The same in batches, people's decisions first, all of them; ends after `most` lines."""
         before: int | None = None
+        yield from self._decisions(search)
         while most > 0 and (found := self.said(search, min(BATCH, most), before)):
             yield found
             most -= len(found)
             before = found[-1].id
 
-    def decisions(self, search: Search) -> list[Said]:
-        """Votes and freezes of the time: who, when and why. Newest first."""
-        a, f = t.approvals.c, t.fences.c
-        asked = sa.select(a.view).where(a.requested_at < search.until).order_by(a.requested_at.desc()).limit(DECISIONS)
-        frozen = sa.select(t.fences).where(f.at < search.until).order_by(f.id.desc()).limit(DECISIONS)
-        found: list[Said] = []
+    def said_at(self, line: int) -> datetime | None:
+        """When the line of that id was said; None where there is none."""
         with self._db.reading() as connection:
-            for view in connection.execute(asked).scalars():
-                found += _votes(view)
-            rows = connection.execute(frozen).all()
+            return connection.execute(sa.select(t.lines.c.at).where(t.lines.c.id == line)).scalar_one_or_none()
+
+    def decisions(self, search: Search) -> list[Said]:
+        """Votes, freezes and silences of the time: who, when, how and why. Newest first, all of them."""
+        found = (one for batch in self._decisions(search) for one in batch)
+        return sorted(found, key=lambda one: one.at, reverse=True)
+
+    def _decisions(self, search: Search) -> Iterator[list[Said]]:
+        """In batches, each newest first."""
+        for batch in (self._stops(search), *self._silenced(search), *self._voted(search)):
+            fitting = [one for one in batch if _fits(search, one)]
+            if fitting:
+                yield sorted(fitting, key=lambda one: one.at, reverse=True)
+
+    def _voted(self, search: Search) -> Iterator[list[Said]]:
+        """A question is voted on between its beginning and its end, so only those of the time are read."""
+        a = t.approvals.c
+        columns = (a.requested_at, a.id, a.view["title"].as_string(), a.view["votes"], a.view["voided"])
+        query = (
+            sa.select(*columns, a.view[("waiters", 0)], a.view[("waiters", 1)])
+            .where(a.requested_at < search.until, a.expires_at >= search.since)
+            .order_by(a.requested_at.desc(), a.id)
+            .limit(BATCH)
+        )
+        after: tuple[datetime, str] | None = None
+        while True:
+            page = query
+            if after is not None:
+                same = sa.and_(a.requested_at == after[0], a.id > after[1])
+                page = query.where(sa.or_(a.requested_at < after[0], same))
+            with self._db.reading() as connection:
+                rows = connection.execute(page).all()
+            yield [one for row in rows for one in _votes(*row[1:])]
+            if len(rows) < BATCH:
+                return
+            after = rows[-1][0], rows[-1][1]
+
+    def _stops(self, search: Search) -> list[Said]:
+        """Of freezes all are read: what counts of one depends on the others."""
+        with self._db.reading() as connection:
+            query = sa.select(t.fences).where(t.fences.c.at < search.until).order_by(t.fences.c.id.desc())
+            rows = connection.execute(query).all()
         fences = [fence_of(row) for row in rows]
         said: dict[tuple[object, ...], Said] = {}
         for row, fence in zip(rows, fences, strict=True):
             # One word is for all freezes of its scope, and stands with each of them.
             said |= {(one.at, one.kind, one.subject, one.text): one for one in _freeze(fence, fences, row.thawed_at)}
-        found += said.values()
-        return sorted((one for one in found if _fits(search, one)), key=lambda one: one.at, reverse=True)
+        return list(said.values())
+
+    def _silenced(self, search: Search) -> Iterator[list[Said]]:
+        s = o.silences.c
+        query = (
+            sa.select(o.silences)
+            .where(s["at"] < search.until, sa.or_(s["at"] >= search.since, s.ended_at >= search.since))
+            .order_by(s["at"].desc(), s.id)
+        )
+        with self._db.reading() as connection:
+            rows = connection.execute(query).mappings().all()
+        yield [one for row in rows for one in _silence(silence_of(row))]
 
 
 def _listed(row: Any) -> Listed:
@@ -233,24 +278,39 @@ def _words(connection: Connection, query: sa.Executable) -> str:
     return str([tuple(row) for row in connection.execute(query)])
 
 
-def _votes(stored: dict[str, Any]) -> Iterator[Said]:
-    view = ApprovalView.model_validate(stored)
-    one = view.waiters[0] if len(view.waiters) == 1 else None
-    for vote in view.votes:
-        words = f"{vote.verdict} by {vote.voter} ({vote.via}): {view.title}{f': {vote.reason}' if vote.reason else ''}"
-        shown = {"shown_hash": vote.shown_hash, "groups": list(vote.groups)}
-        yield Said(0, vote.at, "vote", view.id, one.cluster if one else "", one.node if one else "", words, shown)
+def _votes(id: str, title: str, votes: Any, voided: Any, first: Any, second: Any) -> Iterator[Said]:
+    """`first`, `second`: of those who wait, where there are any; one alone says which node it is about."""
+    one = Waiter.model_validate(first) if first and not second else None
+    lost = [Voided.model_validate(each) for each in voided or ()]
+    counted = [(Vote.model_validate(each), "") for each in votes or ()]
+    for vote, why in [*counted, *((each.vote, each.why) for each in lost)]:
+        words = f"{vote.verdict} by {vote.voter} ({vote.via}): {title}{f': {vote.reason}' if vote.reason else ''}"
+        void = f"; it counts no longer: {why}" if why else ""
+        shown = {"shown_hash": vote.shown_hash, "groups": list(vote.groups), "voided": bool(why)}
+        yield Said(0, vote.at, "vote", id, one.cluster if one else "", one.node if one else "", f"{words}{void}", shown)
 
 
 def _freeze(fence: Fence, others: Iterable[Fence], thawed_at: datetime | None) -> Iterator[Said]:
-    yield Said(0, fence.at, "freeze", fence.scope, "", "", f"frozen by {fence.by}: {fence.reason}", {})
+    by = said_by(fence.by, fence.via)
+    yield Said(0, fence.at, "freeze", fence.scope, "", "", f"frozen by {by}: {fence.reason}", {})
     for vote in fence.thaw_votes:
         why = f": {vote.why}" if vote.why else ""
-        yield Said(0, vote.at, "thaw", fence.scope, "", "", f"to be thawed, says {vote.by}{why}", {})
+        said = said_by(vote.by, vote.via)
+        yield Said(0, vote.at, "thaw", fence.scope, "", "", f"to be thawed, says {said}{why}", {})
     if thawed_at is not None:
         counted = weighed(fence, others, thawed_at).thaw_votes
         words = f"thawed by {' and '.join(vote.said for vote in counted)}"
         yield Said(0, thawed_at, "thaw", fence.scope, "", "", words, {})
+
+
+def _silence(one: Silence) -> Iterator[Said]:
+    m = one.matcher
+    where = one.id, m.cluster or "", m.node or ""
+    held = f"{' and '.join(one.holds)} held for {m} until {one.until:%Y-%m-%d %H:%M} UTC"
+    yield Said(0, one.at, "silence", *where, f"silenced by {said_by(one.by, one.via)}: {held}: {one.reason}", {})
+    if one.ended_at is not None:
+        by = said_by(one.ended_by or "?", one.ended_via)
+        yield Said(0, one.ended_at, "silence", *where, f"ended early by {by}: {held}", {})
 
 
 def _fits(search: Search, one: Said) -> bool:

@@ -67,6 +67,14 @@ class Vote(Model):
     """The gateway's, over all the rest (`medevac.approvals.signing`)."""
 
 
+class Voided(Model):
+    """A vote that was taken and counts no longer, and why."""
+
+    vote: Vote
+    at: datetime
+    why: str
+
+
 class ApprovalResult(Model):
     id: str
     state: ApprovalState
@@ -74,7 +82,7 @@ class ApprovalResult(Model):
     reason: str = ""
     decided_at: datetime
     covers: dict[str, str] = {}
-    """Incident → plan hash that the decision covers."""
+    """Incident → plan hash that the decision covers. Whom it doesn't cover asks anew."""
 
     def answers(self, waiter: Waiter, asked: str) -> tuple[bool, str]:
         """Whether it is a yes to what this waiter asked for, which `asked` names, and what was said, in words."""
@@ -101,6 +109,10 @@ class ApprovalView(Model):
     expires_at: datetime
     waiters: tuple[Waiter, ...]
     votes: tuple[Vote, ...] = ()
+    voided: tuple[Voided, ...] = ()
+    """Votes that a changed list made void, oldest first. They decide nothing, and stay in the ledger for good."""
+    joined: dict[str, datetime] = {}
+    """Incident → since when it is asked for. One that isn't in it waits since `requested_at`."""
     shown_hash: str
     result: ApprovalResult | None = None
     rev: int = 0

@@ -15,12 +15,19 @@ from medevac.approvals.approval import (
     ApprovalState,
     ApprovalView,
     Verdict,
+    Voided,
     Vote,
     Waiter,
 )
+from medevac.fleet.votes import no_longer as no_longer_counts
 from medevac.model import digest
 from medevac.policy.people import REMIND_AT
 from medevac.policy.plan import ApprovalNeed, Reminder
+
+FAIR_SHARE = 0.5
+"""Of a question's time. Who joined it later than that has not been asked, and a lost vote gives its voter as much."""
+LONGEST = 2
+"""Times its own length that a question may last, however often its list changes: then no answer is a no."""
 
 
 def shown_hash(title: str, need: ApprovalNeed, waiters: tuple[Waiter, ...]) -> str:
@@ -32,15 +39,20 @@ def shown_hash(title: str, need: ApprovalNeed, waiters: tuple[Waiter, ...]) -> s
 # -- who waits -------------------------------------------------------------------------------------------------
 
 
-def join(view: ApprovalView | None, request: ApprovalRequest, workflow_id: str) -> ApprovalView:
+def join(
+    view: ApprovalView | None, request: ApprovalRequest, workflow_id: str, now: datetime | None = None
+) -> ApprovalView:
     """Opens the question, or adds a waiter to it. A changed list voids the votes given for the shorter one.
 
     Idempotent by incident and plan. Of several requests' needs, the strictest holds. A decided question stays as it is.
+    `now`: when it is taken in; unset, when it was requested.
     """
-    return join_all(view, [request], workflow_id)
+    return join_all(view, [request], workflow_id, now)
 
 
-def join_all(view: ApprovalView | None, requests: Sequence[ApprovalRequest], workflow_id: str) -> ApprovalView:
+def join_all(
+    view: ApprovalView | None, requests: Sequence[ApprovalRequest], workflow_id: str, now: datetime | None = None
+) -> ApprovalView:
     """`join` for many at once: in a storm the list is hashed once, not once for each who joins."""
     joined = view
     for request in requests:
@@ -50,7 +62,11 @@ def join_all(view: ApprovalView | None, requests: Sequence[ApprovalRequest], wor
     if joined is view:
         return joined
     shown = _shown(joined)
-    return shown if view is None or shown.shown_hash == view.shown_hash else shown.model_copy(update={"votes": ()})
+    if view is None or shown.shown_hash == view.shown_hash or not view.votes:
+        return shown
+    at, why = now or max(request.requested_at for request in requests), _changed(view, shown)
+    lost = tuple(Voided(vote=vote, at=at, why=why) for vote in view.votes)
+    return shown.model_copy(update={"votes": (), "voided": (*view.voided, *lost)})
 
 
 def _joined(view: ApprovalView | None, request: ApprovalRequest, workflow_id: str) -> ApprovalView:
@@ -66,6 +82,7 @@ def _joined(view: ApprovalView | None, request: ApprovalRequest, workflow_id: st
             requested_at=request.requested_at,
             expires_at=request.expires_at,
             waiters=(request.waiter,),
+            joined={request.waiter.incident: request.requested_at},
             shown_hash="",
             rev=1,
         )
@@ -74,9 +91,11 @@ def _joined(view: ApprovalView | None, request: ApprovalRequest, workflow_id: st
     others = tuple(waiter for waiter in view.waiters if waiter.incident != request.waiter.incident)
     also = dict.fromkeys([*view.also_requested_by, request.requested_by])
     also.pop(view.requested_by, None)
+    there = request.waiter in view.waiters
     changed = view.model_copy(
         update={
-            "waiters": view.waiters if request.waiter in view.waiters else (*others, request.waiter),
+            "waiters": view.waiters if there else (*others, request.waiter),
+            "joined": view.joined if there else view.joined | {request.waiter.incident: request.requested_at},
             "need": _stricter(view.need, request.need),
             "fleet_wide": view.fleet_wide or request.fleet_wide,
             "also_requested_by": tuple(also),
@@ -90,12 +109,55 @@ def leave(view: ApprovalView, incident: str) -> ApprovalView:
     waiters = tuple(waiter for waiter in view.waiters if waiter.incident != incident)
     if view.result is not None or waiters == view.waiters:
         return view
-    return _shown(view.model_copy(update={"waiters": waiters, "rev": view.rev + 1}))
+    joined = {who: at for who, at in view.joined.items() if who != incident}
+    return _shown(view.model_copy(update={"waiters": waiters, "joined": joined, "rev": view.rev + 1}))
 
 
-def voided(before: ApprovalView, after: ApprovalView) -> tuple[Vote, ...]:
+def voided(before: ApprovalView, after: ApprovalView) -> tuple[Voided, ...]:
     """Votes that a join made void: their voters are told to look again."""
-    return tuple(vote for vote in before.votes if vote not in after.votes)
+    return after.voided[len(before.voided) :]
+
+
+def seen(view: ApprovalView) -> bool:
+    """Whether somebody has voted on this very list."""
+    return any(vote.shown_hash == view.shown_hash for vote in view.votes)
+
+
+def no_longer(one: Voided) -> str:
+    """For the voter and everybody else: whose word counts no longer, and why."""
+    vote = one.vote
+    return f"{no_longer_counts(vote.voter, vote.at, one.why, one.at)} (it was {vote.verdict} by {vote.via})"
+
+
+def lost(view: ApprovalView) -> tuple[Voided, ...]:
+    """The last vote of each who has lost one and has not been heard again."""
+    last = {_person(one.vote.voter): one for one in view.voided}
+    return tuple(one for one in last.values() if _vote_of(view, one.vote.voter) is None)
+
+
+def prolonged(view: ApprovalView, now: datetime) -> ApprovalView:
+    """With time for those whose votes became void to look again; in all at most `LONGEST` times the question's own."""
+    whole = timedelta(seconds=view.need.expires_s)
+    until = min(now + whole * FAIR_SHARE, view.requested_at + whole * LONGEST)
+    return view if until <= view.expires_at else view.model_copy(update={"expires_at": until})
+
+
+def _changed(before: ApprovalView, after: ApprovalView) -> str:
+    """What a list is that it was not, in words for who agreed to it as it was."""
+    was = {waiter.incident: waiter for waiter in before.waiters}
+    more = [waiter.node for waiter in after.waiters if waiter.incident not in was]
+    other = [waiter.node for waiter in after.waiters if was.get(waiter.incident, waiter) != waiter]
+    said = []
+    if more:
+        said.append(f"{len(more)} more {'waits' if len(more) == 1 else 'wait'} for it now: {_some(more)}")
+    if other:
+        said.append(f"another plan was made for {_some(other)}")
+    return "; ".join(said) or "who must agree has changed"
+
+
+def _some(nodes: Sequence[str], most: int = 5) -> str:
+    rest = f" and {len(nodes) - most} more" if len(nodes) > most else ""
+    return ", ".join(nodes[:most]) + rest
 
 
 # -- who may ----------------------------------------------------------------------------------------------------
@@ -189,9 +251,22 @@ def result(view: ApprovalView, now: datetime) -> ApprovalResult | None:
     if not missing:
         return _result(view, ApprovalState.APPROVED, now, votes, "; ".join(v.reason for v in votes if v.reason))
     if now >= view.expires_at:
-        reason = f"no decision until {view.expires_at:%Y-%m-%d %H:%M} UTC; {missing}"
-        return _result(view, ApprovalState.EXPIRED, now, [], reason)
+        asked = _asked(view)
+        late = len(view.waiters) - len(asked)
+        anew = f"; {late} who joined too late for an answer {'asks' if late == 1 else 'ask'} anew" if late else ""
+        reason = f"no decision until {view.expires_at:%Y-%m-%d %H:%M} UTC; {missing}{anew}"
+        return _result(view, ApprovalState.EXPIRED, now, [], reason, asked)
     return None
+
+
+def _asked(view: ApprovalView) -> tuple[Waiter, ...]:
+    """Those about whom people had a fair time to answer: nobody's silence is a no to the others."""
+    least = timedelta(seconds=view.need.expires_s) * FAIR_SHARE
+    return tuple(
+        waiter
+        for waiter in view.waiters
+        if view.expires_at - view.joined.get(waiter.incident, view.requested_at) >= least
+    )
 
 
 def status(view: ApprovalView, now: datetime) -> str:
@@ -237,14 +312,22 @@ def _person(principal: str) -> str:
     return principal.strip().casefold()
 
 
-def _result(view: ApprovalView, state: ApprovalState, now: datetime, votes: list[Vote], reason: str) -> ApprovalResult:
+def _result(
+    view: ApprovalView,
+    state: ApprovalState,
+    now: datetime,
+    votes: list[Vote],
+    reason: str,
+    covered: tuple[Waiter, ...] | None = None,
+) -> ApprovalResult:
+    """`covered`: those of the waiters whom it is about; unset, all."""
     return ApprovalResult(
         id=view.id,
         state=state,
         by=tuple(vote.voter for vote in votes),
         reason=reason,
         decided_at=now,
-        covers={waiter.incident: waiter.plan_hash for waiter in view.waiters},
+        covers={waiter.incident: waiter.plan_hash for waiter in (view.waiters if covered is None else covered)},
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 
+from medevac.incident import said_by
 from medevac.model import Model
 
 SCOPES = "`all`, `cluster/<c>`, `pool/<c>/<p>`, `provider/<p>` or `node/<c>/<n>`"
@@ -23,10 +24,12 @@ class ThawVote(Model):
     by: str
     at: datetime
     why: str = ""
+    via: str = ""
+    """By what way the word came; empty in what older releases wrote."""
 
     @property
     def said(self) -> str:
-        return f"{self.by} at {self.at:%Y-%m-%d %H:%M} UTC{f': {self.why}' if self.why else ''}"
+        return f"{said_by(self.by, self.via)} at {self.at:%Y-%m-%d %H:%M} UTC{f': {self.why}' if self.why else ''}"
 
 
 class Fence(Model):
@@ -38,6 +41,8 @@ class Fence(Model):
     marks: bool = False
     """Marking is stopped too, not only destruction."""
     at: datetime
+    via: str = ""
+    """By what way the word came; empty in what older releases wrote."""
     thaw_votes: tuple[ThawVote, ...] = ()
     """Who wants to go on, and why: as stored all that was ever said of it, once weighed what counts."""
     lapsed: tuple[str, ...] = ()

@@ -79,6 +79,9 @@ class Silence(Model):
     holds: tuple[Holds, ...] = Field(min_length=1)
     ended_at: datetime | None = None
     ended_by: str | None = None
+    via: str = ""
+    """By what way it was made, and `ended_via` ended; empty in what older releases wrote."""
+    ended_via: str = ""
 
     @model_validator(mode="after")
     def _ends(self) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
 from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalState, ApprovalView, Waiter
@@ -17,6 +18,7 @@ APPROVE, REJECT, DETAILS = "medevac_approve", "medevac_reject", "medevac_details
 NAMED = 20
 LISTED = 5
 EVIDENCE = 3
+AMOUNT = " GPU-hours"
 DECIDED = {
     ApprovalState.APPROVED: "approved",
     ApprovalState.REJECTED: "rejected",
@@ -31,7 +33,12 @@ def approval_card(view: ApprovalView, facts: Mapping[str, Facts], links: Links) 
     known = [facts.get(w.incident) or Facts(cluster=w.cluster, node=w.node, **unknown) for w in view.waiters]
     body: tuple[Field, ...] = ()  # Where all who waited have left.
     if view.waiters:
-        body = _one(view.waiters[0], known[0], links) if len(known) == 1 else _many(view.waiters, known, links)
+        planned = [_planned_at(view, waiter) for waiter in view.waiters]
+        body = (
+            _one(view.waiters[0], known[0], links, planned[0])
+            if len(known) == 1
+            else _many(view.waiters, known, links, planned)
+        )
     pending = view.state is ApprovalState.PENDING
     head = _head(view) if pending else _decision(view)
     return Card(
@@ -51,6 +58,27 @@ def vote_of(value: str) -> tuple[str, str]:
         return str(said["a"]), str(said["h"])
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError("this button isn't one of ours") from error
+
+
+def no_means(view: ApprovalView) -> str:
+    """What follows one person's no."""
+    return _follows(view, "for that machine and fault it holds for 24 hours, until a worse fault")
+
+
+def silence_means(view: ApprovalView) -> str:
+    """What follows when nobody answers in time."""
+    nodes = "the node stays as it is" if len(view.waiters) == 1 else "the nodes stay as they are"
+    return _follows(view, f"{nodes}, and a person must take it from there")
+
+
+def _follows(view: ApprovalView, of_nodes: str) -> str:
+    """By the kinds of those who wait."""
+    kinds = dict.fromkeys(waiter.workflow_id.partition("/")[0] for waiter in view.waiters)
+    said = {
+        "campaign": "the campaign ends and no node of it is touched; it can be asked for again",
+        "case": "no ticket is opened with the provider, and a person must do it",
+    }
+    return "; ".join(dict.fromkeys(said.get(kind, of_nodes) for kind in kinds or {"node": None}))
 
 
 def _buttons(view: ApprovalView) -> tuple[Button, ...]:
@@ -73,13 +101,14 @@ def _head(view: ApprovalView) -> tuple[Field, ...]:
     votes = "".join(f"; {vote.voter} said {vote.verdict} by {vote.via}" for vote in view.votes)
     then = need.reminder.then if need.reminder else ()
     later: Words = ("; from ", At(tally.remind_at(view)), f" on members of {', '.join(then)} as well") if then else ()
-    nodes = "the node stays as it is" if len(view.waiters) == 1 else "the nodes stay as they are"
+    lost = tuple(Field("No longer counts", (tally.no_longer(one),)) for one in tally.lost(view)[:LISTED])
     return (
         Field("Who may approve", (f"{need.threshold} of {', '.join(need.groups)}{also}", *later, f"{barred}{votes}")),
         Field(
             "If nobody answers",
-            ("it is a no at ", At(view.expires_at), f": {nodes}, and a person must take it from there",),
+            ("it is a no at ", At(view.expires_at), f": {silence_means(view)}"),
         ),
+        *lost,
         Field("Asked because", ("; ".join(need.why) or "the policy asks",)),
     )  # fmt: skip
 
@@ -95,19 +124,19 @@ def _decision(view: ApprovalView) -> tuple[Field, ...]:
     return (Field("Decision", (f"{DECIDED[view.state]}{by}{via} at ", At(result.decided_at), why)),)
 
 
-def _one(waiter: Waiter, facts: Facts, links: Links) -> tuple[Field, ...]:
+def _one(waiter: Waiter, facts: Facts, links: Links, planned_at: datetime) -> tuple[Field, ...]:
     if not facts.fault and waiter.workflow_id.startswith("campaign/"):
         # It asks for itself, and says in its own words what it hits.
         return (
             Field("What", (waiter.text,)),
             Field("Where", (f"cluster {waiter.cluster}, {waiter.node}",)),
-            Field("Destroys", _listed(waiter.destroys, "nothing")),
+            Field("Destroys", _listed(_with_owners(waiter, facts, planned_at), "nothing")),
             Field("Evidence", _evidence(waiter, facts, links)),
         )
     fields = [
         Field("What", (waiter.text,)),
         Field("Step", (_step(facts),)),
-        Field("Destroys", _listed(_with_owners(waiter, facts), "nothing")),
+        Field("Destroys", _listed(_with_owners(waiter, facts, planned_at), "nothing")),
         Field("Fault", _fault(facts, links)),
         Field("First seen", (At(facts.first_seen),) if facts.first_seen else ("unknown",)),
         Field("Where", (_where(facts),)),
@@ -121,13 +150,16 @@ def _one(waiter: Waiter, facts: Facts, links: Links) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-def _many(waiters: Sequence[Waiter], known: Sequence[Facts], links: Links) -> tuple[Field, ...]:
+def _many(
+    waiters: Sequence[Waiter], known: Sequence[Facts], links: Links, planned: Sequence[datetime]
+) -> tuple[Field, ...]:
     count = len(waiters)
     named = ", ".join(
         f"{w.node}{f' ({f.rack})' if f.rack else ''}" for w, f in zip(waiters[:NAMED], known, strict=False)
     )
     more = f" and {count - NAMED} more" if count > NAMED else ""
-    costs = list(dict.fromkeys(cost for w, f in zip(waiters, known, strict=True) for cost in _with_owners(w, f)))
+    costs = list(dict.fromkeys(cost for w, f, at in zip(waiters, known, planned, strict=True)
+                               for cost in _with_owners(w, f, at)))  # fmt: skip
     first = next((facts for facts in known if facts.fault), known[0])
     seen = [facts.first_seen for facts in known if facts.first_seen]
     jobs = {job.name: job for facts in known for job in facts.jobs}
@@ -186,16 +218,30 @@ def _evidence(waiter: Waiter, facts: Facts, links: Links) -> Words:
     return (said, "\n", Link("all of it", links.of_incident(waiter.incident)))
 
 
-def _with_owners(waiter: Waiter, facts: Facts) -> list[str]:
-    owners = {job.name: job.owner for job in facts.jobs if job.owner}
-    return [
-        next((with_owner(cost, owner) for name, owner in owners.items() if f" {name} " in f" {cost} "), cost)
-        for cost in waiter.destroys
-    ]
+def _with_owners(waiter: Waiter, facts: Facts, planned_at: datetime) -> list[str]:
+    """Amounts grow while one waits: each is of now, or says of when it is."""
+    return [_cost(cost, facts, planned_at) for cost in waiter.destroys]
+
+
+def _cost(cost: str, facts: Facts, planned_at: datetime) -> str:
+    job = next((job for job in facts.jobs if f" {job.name} " in f" {cost} "), None)
+    if job is not None:
+        cost = cost.removesuffix(f" (owner {job.owner})")
+    what, colon, _ = cost.partition("): ")
+    if job is not None and job.lost and job.lost_at and colon:
+        cost = f"{what}): {job.lost}, as of {job.lost_at:%H:%M} UTC"
+    elif AMOUNT in cost:
+        cost = f"{cost}, as of {planned_at:%H:%M} UTC, when it was planned"
+    return with_owner(cost, job.owner) if job is not None and job.owner else cost
+
+
+def _planned_at(view: ApprovalView, waiter: Waiter) -> datetime:
+    return view.joined.get(waiter.incident, view.requested_at)
 
 
 def _job(job: Job) -> str:
-    return f"{job.name} of {job.owner or 'nobody known'}, {job.gpus} GPUs"
+    lost = f"; would lose {job.lost}" if job.lost else ""
+    return f"{job.name} of {job.owner or 'nobody known'}, {job.gpus} GPUs{lost}"
 
 
 def _budgets(facts: Facts) -> str:

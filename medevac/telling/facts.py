@@ -12,6 +12,9 @@ class Job(Model):
     name: str
     owner: str = ""
     gpus: int = 0
+    lost: str = ""
+    """What a disruption at `lost_at` would undo of it, in words with the amount; empty where nobody looked."""
+    lost_at: datetime | None = None
 
 
 class Budget(Model):

@@ -16,9 +16,10 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import Worker
 
 from activities import signatures as sig
-from medevac.approvals.approval import ApprovalRequest, ApprovalResult, ApprovalView, Verdict, Vote, Waiter
+from medevac.approvals import tally
+from medevac.approvals.approval import ApprovalRequest, ApprovalResult, ApprovalView, Verdict, Voided, Vote, Waiter
 from medevac.approvals.signing import Signer, new_key
-from medevac.incident import StepKey, StepResult
+from medevac.incident import Line, StepKey, StepResult
 from medevac.policy.plan import ApprovalNeed, Reminder
 from tests.votes import KEYS, SIGNER
 from tests.workflow.scripted import PATIENCE_S, TIMING, Script
@@ -63,12 +64,12 @@ class Question:
     def handle(self) -> WorkflowHandle[Any, Any]:
         return self.client.get_workflow_handle(approval_workflow_id(self.id))
 
-    async def ask(self, queue: str) -> None:
-        """One more incident that waits."""
+    async def ask(self, queue: str, asked_before_s: float = 0.0) -> None:
+        """One more incident that waits, since so long ago."""
         n = len(self.waiters) + 1
         workflow_id = f"waiter/{self.id}/{n}"
         self.waiters.append(await self.client.start_workflow(WaiterWorkflow.run, id=workflow_id, task_queue=queue))
-        now = datetime.now(UTC)
+        now = datetime.now(UTC) - timedelta(seconds=asked_before_s)
         request = ApprovalRequest(
             id=self.id,
             title="reboot",
@@ -264,3 +265,52 @@ async def test_the_second_group_is_told_at_the_reminder_and_may_vote_then(
     assert (await question.vote("olga", group="second", shown=(await question.view()).shown_hash)).startswith(
         "approved by olga"
     )
+
+
+async def test_a_vote_that_a_join_voids_stays_in_the_ledger_and_its_voter_is_told(
+    client: Client, queue: str, script: Script
+) -> None:
+    question = Question(client, threshold=2, expires_s=600)
+    await question.ask(queue)
+    assert (await question.vote("ada")).startswith("recorded 1 of 2")
+    shown = await question.view()
+    await question.ask(queue)
+    view = await question.view()
+    assert view.votes == ()
+    (lost,) = view.voided
+    assert (lost.vote.voter, lost.vote.via, lost.vote.reason) == ("ada", "api", "because")
+    assert view.expires_at >= shown.expires_at
+
+    def told() -> list[sig.NotifyRequest]:
+        return [one for one in script.asked(sig.NOTIFY) if one.thread == question.id and "ada" in one.mention]
+
+    async with asyncio.timeout(PATIENCE_S):
+        while not told():  # noqa: ASYNC110 - of a workflow
+            await asyncio.sleep(0.05)
+    (said,) = told()
+    assert "ada's word of" in said.text
+    assert "no longer counts: 1 more waits for it now: n2" in said.text
+    assert "Look again" in said.text
+
+    def lines() -> list[Line]:
+        return [line for line in script.lines if line.key.incident == question.id and line.kind == "void"]
+
+    async with asyncio.timeout(PATIENCE_S):
+        while not lines():  # noqa: ASYNC110 - of a workflow
+            await asyncio.sleep(0.05)
+    (line,) = lines()
+    assert Voided.model_validate(line.data) == lost
+    kept = [one for one in script.asked(sig.RECORD) if one.approval and one.approval.id == question.id]
+    seen = {one.shown_hash for request in kept for one in (*request.seen, request.approval) if tally.seen(one)}
+    assert lost.vote.shown_hash in seen, "what she saw was written as she saw it"
+    assert (await question.vote("ada", shown=view.shown_hash)).startswith("recorded 1 of 2")
+    assert (await question.vote("bob")).startswith("approved by ada and bob")
+
+
+async def test_who_joins_just_before_the_end_is_not_covered_by_the_others_silence(client: Client, queue: str) -> None:
+    question = Question(client, expires_s=8)
+    await question.ask(queue, asked_before_s=5)
+    await question.ask(queue)
+    first, late = [await waiter.result() for waiter in question.waiters]
+    assert (first.state, first.covers) == ("expired", {"inc-1": "h1"})
+    assert (late.state, late.covers) == ("expired", {})

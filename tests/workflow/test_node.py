@@ -347,6 +347,25 @@ async def test_hold_stops_between_steps_and_resume_goes_on(start: Start, script:
     assert len(script.asked(sig.ACT)) == 1
 
 
+async def test_a_shorter_hold_leaves_anothers_longer_one_as_it_is(start: Start, script: Script) -> None:
+    script.on(sig.EVACUATE, until_cancelled)
+    handle = await start()
+    await wait_for(script, "evacuate")
+    now = datetime.now(UTC)
+    ada = Hold(owner="ada", reason="looking", until=now + timedelta(hours=4))
+    kim = Hold(owner="kim", reason="me too", until=now + timedelta(minutes=1))
+    longer = Hold(owner="kim", reason="till tomorrow", until=now + timedelta(hours=20))
+    await handle.execute_update(NodeWorkflow.hold, HoldRequest(hold=ada))
+    await reaches(handle, State.HELD)
+    answer = await handle.execute_update(NodeWorkflow.hold, HoldRequest(hold=kim))
+    assert "ada holds it until" in answer.text
+    assert "which stays" in answer.text
+    assert (await handle.query(NodeWorkflow.state)).hold == ada
+    await handle.execute_update(NodeWorkflow.hold, HoldRequest(hold=longer))
+    assert (await handle.query(NodeWorkflow.state)).hold == longer
+    await handle.terminate("done")
+
+
 @pytest.mark.parametrize(
     ("hours", "reason"), [(-1, "looking"), (24 * 8, "looking"), (1, " ")], ids=["past", "too long", "no reason"]
 )
@@ -391,7 +410,7 @@ def answered(state: ApprovalState) -> Callable[[sig.AskRequest], StepResult]:
 
     def ask(request: sig.AskRequest) -> StepResult:
         waiter = request.request.waiter
-        covers = {waiter.incident: waiter.plan_hash} if state is ApprovalState.APPROVED else {}
+        covers = {waiter.incident: waiter.plan_hash}
         result = ApprovalResult(
             id=request.request.id, state=state, by=("bob",), decided_at=datetime.now(UTC), covers=covers
         )
@@ -799,7 +818,10 @@ async def test_a_no_is_a_persons_stop_and_no_answer_is_nobodys(
     await script.until_asked(sig.ASK, 1)
     asked = script.asked(sig.ASK)[0].request
     by = ("grace",) if state is ApprovalState.REJECTED else ()
-    result = ApprovalResult(id=asked.id, state=state, by=by, reason="its data", decided_at=datetime.now(UTC), covers={})
+    covers = {asked.waiter.incident: asked.waiter.plan_hash}
+    result = ApprovalResult(
+        id=asked.id, state=state, by=by, reason="its data", decided_at=datetime.now(UTC), covers=covers
+    )
     await handle.signal(NodeWorkflow.decided, Decided(result=result))
     await reaches(handle, State.HANDED_OVER)
     assert (await handle.query(NodeWorkflow.state)).stopped == (Stop(by="grace", reason="its data") if by else None)
@@ -834,6 +856,29 @@ async def test_who_came_too_late_for_the_yes_to_others_asks_anew_at_once_however
         if event.HasField("timer_started_event_attributes")
     ]
     assert not [seconds for seconds in waited if 1 < seconds < 60], "nothing was waited for but people"
+
+
+@pytest.mark.parametrize("state", [ApprovalState.REJECTED, ApprovalState.EXPIRED])
+async def test_a_no_or_silence_to_others_is_none_to_who_joined_too_late(
+    start: Start, script: Script, state: ApprovalState
+) -> None:
+    need = ApprovalNeed(groups=("approvers",), expires_s=60, why=("a test",))
+    script.planner = lambda request: plan_for(request, approval=need)
+    handle = await start()
+    for n in (1, 2):
+        await script.until_asked(sig.ASK, n)
+        asked = script.asked(sig.ASK)[-1].request
+        mine = {asked.waiter.incident: asked.waiter.plan_hash}
+        result = ApprovalResult(
+            id=asked.id,
+            state=state if n == 1 else ApprovalState.APPROVED,
+            reason="of others",
+            decided_at=datetime.now(UTC),
+            covers=mine if n == 2 else {},
+        )
+        await handle.signal(NodeWorkflow.decided, Decided(result=result))
+    assert await handle.result() == "returned"
+    assert not [line for line in script.lines if line.kind == "latch"]
 
 
 async def test_a_fault_heard_while_the_end_is_written_opens_the_next_incident(start: Start, script: Script) -> None:

@@ -18,7 +18,11 @@ from worker.cli.running import running
 class Api:
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
-        self._client = httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"}, trust_env=True)
+        self._client = httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {token}", "User-Agent": "medevac-cli"},
+            trust_env=True,
+        )
 
     def get(self, path: str, **query: Any) -> Any:
         return self._call("GET", path, params={k: v for k, v in query.items() if v is not None})

@@ -294,7 +294,7 @@ def _vote(approval: str, verdict: str, reason: str, sure: bool) -> None:
     _show(found)
     if not sure and not typer.confirm(f"{verdict}?"):
         raise Failed("not voted")
-    body = {"verdict": verdict, "shown_hash": view["shown_hash"], "reason": reason, "via": "cli"}
+    body = {"verdict": verdict, "shown_hash": view["shown_hash"], "reason": reason}
     print(plain(api.post(f"/v1/approvals/{part(approval)}/votes", body)["answer"]))
 
 

@@ -52,5 +52,5 @@ async def approval(
 @router.post("/{approval:path}")
 async def vote(request: Request, approval: str, served: Served, here: Here, fields: Posted) -> RedirectResponse:
     given = {name: fields.get(name, "") for name in ("verdict", "shown_hash", "reason")}
-    ballot = Ballot.model_validate(given | {"via": "console"})
-    return go(request, here, "/approvals", await cast(served, here.person, approval, ballot, "console"))
+    ballot = Ballot.model_validate(given)
+    return go(request, here, "/approvals", await cast(served, here.person, approval, ballot))

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
@@ -40,26 +41,28 @@ def _time(field: str, written: str) -> datetime | None:
         return None
     try:
         found = datetime.fromisoformat(written.strip())
-    except ValueError:
+        # In UTC already here: near the ends of the calendar a zone leads out of it.
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         raise Problem(422, f"{field}: write a time like 2026-01-31T12:00") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 @router.get("")
 async def audit(
     request: Request, served: Served, here: Here,
     text: Words = "", node: Words = "", person: Words = "", since: Words = "", until: Words = "",
-    before: Annotated[int | None, Query(ge=1)] = None,
+    before: Annotated[int | None, Query(ge=1, le=2**62)] = None,
 ) -> HTMLResponse:  # fmt: skip
     wanted = search(text, node, person, since, until, served.now())
 
     def read() -> HTMLResponse:
         lines = served.stores.views.said(wanted, SHOWN, before)
         more = lines[-1].id if len(lines) == SHOWN else None
-        # Votes and freezes stand elsewhere: all that are not older than the last line of this page.
-        others = [] if before else served.stores.views.decisions(wanted)
-        if more:
-            others = [one for one in others if one.at >= lines[-1].at]
+        # Votes, freezes and silences stand elsewhere: those between the last line of the page before and this one's.
+        begin = max(lines[-1].at, wanted.since) if more else wanted.since
+        newer = served.stores.views.said_at(before) if before else None
+        end = min(newer, wanted.until) if newer else wanted.until
+        others = served.stores.views.decisions(replace(wanted, since=begin, until=end)) if begin < end else []
         found = sorted([*lines, *others], key=lambda one: one.at, reverse=True)
         asked = {"text": text, "node": node, "person": person, "since": since, "until": until}
         return page(request, served, here, "audit.html", found=found, asked=asked, wanted=wanted, more=more)

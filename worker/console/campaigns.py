@@ -41,7 +41,7 @@ async def order(
 ) -> RedirectResponse:
     if order not in ORDERS:
         raise Problem(404, "there is no such order")
-    word = api.Ordered(reason=fields.get("reason", "").strip(), via="console")
+    word = api.Ordered(reason=fields.get("reason", "").strip())
     answer = await ORDERS[order](campaign, word, served, here.person)
     return go(request, here, f"/campaigns/{campaign}", answer.answer)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from dataclasses import replace
 from datetime import timedelta
 from ipaddress import ip_address
 from typing import Annotated
@@ -53,7 +54,7 @@ async def session(request: Request, served: Served) -> Session:
     if found is None:
         raise AuthError(401, "sign in first")
     found.person.require(Right.READ)
-    return found
+    return replace(found, person=found.person.by("console"))
 
 
 Here = Annotated[Session, Depends(session)]

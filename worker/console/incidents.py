@@ -18,7 +18,7 @@ from activities.storage.views import LONGEST_LIST, Listed
 from medevac.approvals.approval import ApprovalView
 from medevac.incident import IncidentView, State
 from worker.console.entering import Here, Posted, Served
-from worker.console.pages import PageRoute, go, page, when
+from worker.console.pages import PageRoute, go, hours_of, page, when
 from worker.gateway import incidents as api
 from worker.gateway.errors import Problem
 from worker.gateway.services import Services
@@ -77,10 +77,7 @@ async def order(
     """Hold and resume, as the API's."""
     reason = fields.get("reason", "").strip()
     if order == "hold":
-        hours = fields.get("hours", "1")
-        if not hours.isascii() or not hours.isdigit():
-            raise Problem(422, "hours: give a whole number")
-        wish = api.HoldOrder(reason=reason, for_s=int(hours) * 3_600)
+        wish = api.HoldOrder(reason=reason, for_s=hours_of(fields, "1"))
         answer = await api.hold(incident, wish, served, here.person)
     elif order == "resume":
         answer = await api.resume(incident, api.Reason(reason=reason), served, here.person)

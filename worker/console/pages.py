@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,8 @@ PART = "x-part"
 """Request header: the one block of the page that is wanted."""
 SAID = "medevac_said"
 SAID_S = 60
+LONGEST_NUMBER = 6
+"""Digits of a number in a form; more than any that is allowed."""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -109,6 +111,14 @@ def page(
 def may_vote(session: Session, view: ApprovalView, now: datetime) -> bool:
     """Whether this approval waits for this person."""
     return tally.waits_for(view, session.person.id, session.person.groups, now)
+
+
+def hours_of(fields: Mapping[str, str], otherwise: str = "") -> int:
+    """The field `hours` of a form, in seconds. Raises `Problem`."""
+    hours = fields.get("hours", otherwise).strip()
+    if not (hours.isascii() and hours.isdigit() and len(hours) <= LONGEST_NUMBER):
+        raise Problem(422, "hours: give a whole number; it has an end")
+    return int(hours) * 3_600
 
 
 def render(template: str, part: str | None = None, **values: Any) -> str:

@@ -12,9 +12,8 @@ from medevac.faults.classes import FaultClass
 from medevac.incident import IncidentView
 from medevac.policy.silences import LONGEST, Holds, Matcher, Silence
 from worker.console.entering import Here, Posted, Served
-from worker.console.pages import PageRoute, go, page
+from worker.console.pages import PageRoute, go, hours_of, page
 from worker.gateway import silences as api
-from worker.gateway.errors import Problem
 from worker.gateway.people import Right
 from worker.gateway.services import Services
 
@@ -51,15 +50,12 @@ async def silences(
 
 @router.post("")
 async def add(request: Request, served: Served, here: Here, fields: Posted) -> RedirectResponse:
-    hours = fields.get("hours", "").strip()
-    if not hours.isascii() or not hours.isdigit():
-        raise Problem(422, "hours: a silence ends; give a whole number")
     lines = {name: fields.get(name, "").strip() or None for name in (*LINES, "fault_class")}
     wish = api.Wish.model_validate(
         {
             "matcher": lines,
             "reason": fields.get("reason", "").strip(),
-            "for_s": int(hours) * 3_600,
+            "for_s": hours_of(fields),
             "holds": [edge for edge in Holds if fields.get(edge) == "on"],
         }
     )

@@ -25,6 +25,7 @@ from worker.gateway import (
     silences,
     slack,
 )
+from worker.gateway.addresses import NoNul
 from worker.gateway.services import Services
 
 
@@ -38,6 +39,7 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     errors.install(app)
+    app.add_middleware(NoNul)
     for room in (
         events,
         dead_letters,

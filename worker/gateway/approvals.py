@@ -28,7 +28,7 @@ async def approvals(
 
 @router.post("/{approval:path}/votes", summary="Approve or reject; reject wins")
 async def vote(approval: str, ballot: Ballot, served: Served, person: SignedIn) -> Answer:
-    return Answer(answer=await cast(served, person, approval, ballot, ballot.via))
+    return Answer(answer=await cast(served, person, approval, ballot))
 
 
 class Shown(Model):

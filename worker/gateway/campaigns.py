@@ -59,6 +59,7 @@ class Wish(Model):
 
 class Start(Wish):
     via: Annotated[str, Field(pattern="^(cli|api|console)$")] = "api"
+    """Not read: by what way it came the gateway knows by itself."""
     plan_hash: str = Field(min_length=8, max_length=100)
     """Of the list as it was shown; a list that has changed since is shown again instead of started."""
 
@@ -67,7 +68,7 @@ class Ordered(Reason):
     """A person's word about a campaign."""
 
     via: Annotated[str, Field(pattern="^(cli|api|console)$")] = "api"
-    """By what way; `slack` is set by us."""
+    """Not read: by what way it came the gateway knows by itself."""
 
 
 class Planned(Model):
@@ -97,7 +98,7 @@ async def start(wish: Start, served: Served, person: SignedIn) -> Answer:
         raise Problem(409, f"the list has changed since it was shown ({wish.plan_hash}); look again, then start")
     policy = (await served.threads.run(served.stores.policies.active)).policy
     question = campaign_desk.question(found, policy, served.now())
-    word = Word.of("start", person.id, wish.via, wish.reason)
+    word = Word.of("start", person.id, person.via, wish.reason)
     try:
         await served.threads.run(served.stores.campaigns.put, found, question.id, served.now(), word)
     except Known as error:
@@ -194,7 +195,7 @@ async def _stop(
 ) -> Answer:
     """One that waits for its yes is over. That is tried first: a yes that comes meanwhile only leads on from there."""
     over = ordered(S.ENDED, person.id, order.reason)
-    word = Word.of(what, person.id, order.via, order.reason)
+    word = Word.of(what, person.id, person.via, order.reason)
     move = served.stores.campaigns.move
     if await served.threads.run(move, campaign, S.ENDED, over, served.now(), only_from=(S.ASKED,), word=word):
         return await _woken(served, person, campaign, S.ENDED)
@@ -215,7 +216,7 @@ async def _move(
 ) -> Answer:
     """Written first, where each node reads it before anything is destroyed; the workflow is only woken."""
     why = ordered(to, person.id, order.reason)
-    word = Word.of(what, person.id, order.via, order.reason)
+    word = Word.of(what, person.id, person.via, order.reason)
     moved = bool(only_from) and await served.threads.run(
         served.stores.campaigns.move, campaign, to, why, served.now(), only_from=only_from, word=word, **more
     )
@@ -244,7 +245,7 @@ async def _agree(
         raise Problem(403, refused)
     weighed = None
     if row.state in only_from:
-        voter = Voter(id=person.id, groups=person.groups, via=order.via, reason=order.reason)
+        voter = Voter(id=person.id, groups=person.groups, via=person.via, reason=order.reason)
         weighed = await served.threads.run(
             partial(
                 served.stores.campaigns.agree, row.id, what, S.RUNNING, voter, served.now(), need, only_from=only_from,

@@ -50,7 +50,13 @@ async def fences(served: Served, person: SignedIn) -> list[Fence]:
 async def freeze(order: Freeze, served: Served, person: SignedIn) -> Answer:
     person.require(Right.STOP)
     await served.threads.run(
-        served.stores.fences.freeze, order.scope, person.id, order.reason, marks=order.marks, at=served.now()
+        served.stores.fences.freeze,
+        order.scope,
+        person.id,
+        order.reason,
+        marks=order.marks,
+        at=served.now(),
+        via=person.via,
     )
     doubtful = await served.threads.run(partial(doubt, served, **_parts(order.scope)))
     return Answer(answer=f"{order.scope} is frozen by {person.id}: {order.reason}{doubtful}")
@@ -70,7 +76,7 @@ def _parts(scope: str) -> dict[str, str]:
 async def thaw(order: Thaw, served: Served, person: SignedIn) -> Answer:
     person.require(Right.THAW)
     thaw = await served.threads.run(
-        served.stores.fences.thaw, order.scope, person.id, at=served.now(), why=order.reason
+        served.stores.fences.thaw, order.scope, person.id, at=served.now(), why=order.reason, via=person.via
     )
     if not thaw.found:
         raise Problem(404, f"{thaw}; `medevac fences` lists what is")

@@ -74,33 +74,35 @@ async def incidents(
 async def hold(incident: str, order: HoldOrder, served: Served, person: SignedIn, key: Key = None) -> Answer:
     person.require(Right.STOP)
     until = served.now() + timedelta(seconds=order.for_s)
-    held = Hold(owner=person.id, reason=order.reason, until=until)
+    held = Hold(owner=person.id, reason=order.reason, until=until, via=person.via)
     return await _tell(served, incident, "hold", HoldRequest(hold=held), person, key)
 
 
 @router.post("/{incident:path}/resume", summary="Go on after a hold; plan again after a hand-over")
 async def resume(incident: str, order: Reason, served: Served, person: SignedIn, key: Key = None) -> Answer:
     person.require(Right.OPERATE)
-    return await _tell(served, incident, "resume", By(who=person.id, reason=order.reason), person, key)
+    return await _tell(served, incident, "resume", By(who=person.id, reason=order.reason, via=person.via), person, key)
 
 
 @router.post("/{incident:path}/abort", summary="Stop for good; the answer says what was still stopped")
 async def abort(incident: str, order: Reason, served: Served, person: SignedIn, key: Key = None) -> Answer:
     person.require(Right.OPERATE)
-    return await _tell(served, incident, "abort", By(who=person.id, reason=order.reason), person, key)
+    return await _tell(served, incident, "abort", By(who=person.id, reason=order.reason, via=person.via), person, key)
 
 
 @router.post("/{incident:path}/assign", summary="Give it to a person")
 async def assign(incident: str, order: Assignment, served: Served, person: SignedIn, key: Key = None) -> Answer:
     person.require(Right.OPERATE)
-    request = AssignRequest(owner=order.owner, by=By(who=person.id, reason=order.reason))
+    request = AssignRequest(owner=order.owner, by=By(who=person.id, reason=order.reason, via=person.via))
     return await _tell(served, incident, "assign", request, person, key)
 
 
 @router.post("/{incident:path}/confirm-repaired", summary="Say that it is repaired; verify decides")
 async def confirm(incident: str, order: Reason, served: Served, person: SignedIn, key: Key = None) -> Answer:
     person.require(Right.OPERATE)
-    return await _tell(served, incident, "confirm_repaired", By(who=person.id, reason=order.reason), person, key)
+    return await _tell(
+        served, incident, "confirm_repaired", By(who=person.id, reason=order.reason, via=person.via), person, key
+    )
 
 
 @router.get("/{incident:path}", summary="One incident with its ledger lines")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from worker.config import Person
@@ -37,6 +37,11 @@ class Principal:
     id: str
     name: str
     groups: tuple[str, ...]
+    via: str = field(default="", compare=False)
+    """By what way the request came, as the gateway itself knows it: `api`, `cli`, `console`, `slack`."""
+
+    def by(self, via: str) -> Principal:
+        return replace(self, via=via)
 
     def may(self, right: Right) -> bool:
         # A group that only the policy knows (an approval's own voters) may read, stop and vote.

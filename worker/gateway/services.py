@@ -29,6 +29,9 @@ from worker.speakers import Sender
 from worker.stores import Stores
 from worker.threads import Threads
 
+CLIENT = "medevac-cli"
+"""What the command line calls itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Services:
@@ -80,7 +83,8 @@ async def principal(request: Request) -> Principal:
     """Any person with a token may read."""
     person = (await services(request)).people.sign_in(request.headers.get("authorization", ""))
     person.require(Right.READ)
-    return person
+    # Both bring a token: our own client says that it is one, and nobody can say that they are another way.
+    return person.by("cli" if request.headers.get("user-agent", "").startswith(CLIENT) else "api")
 
 
 Served = Annotated[Services, Depends(services)]

@@ -56,6 +56,7 @@ async def add(wish: Wish, served: Served, person: SignedIn) -> Made:
     silence = Silence(
         id=f"s-{secrets.token_hex(4)}",
         by=person.id,
+        via=person.via,
         reason=wish.reason,
         at=now,
         until=now + timedelta(seconds=wish.for_s),
@@ -75,7 +76,7 @@ async def add(wish: Wish, served: Served, person: SignedIn) -> Made:
 @router.post("/{id}/end", summary="End a silence now")
 async def end(id: str, served: Served, person: SignedIn) -> Answer:
     person.require(Right.OPERATE)
-    silence = await served.threads.run(served.stores.silences.end, id, person.id, served.now())
+    silence = await served.threads.run(served.stores.silences.end, id, person.id, served.now(), person.via)
     if silence is None:
         raise Problem(404, f"there is no silence {id}; `medevac silence list` shows those that stand")
     await _wake(served, silence)

@@ -93,7 +93,6 @@ async def _campaign(served: Services, person: Principal, words: list[str]) -> Sa
     name = _first(words)
     what = words[1].lower() if len(words) > 1 else "status"
     order = campaigns.Ordered(reason=" ".join(words[2:]) or f"{what} by {person.id} in Slack")
-    order = order.model_copy(update={"via": "slack"})
     if what == "status":
         found = await campaigns.campaign(name, served, person)
         over = sum(1 for node in found.nodes if node.state.over)

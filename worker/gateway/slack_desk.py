@@ -5,6 +5,7 @@ Whoever acts is the person of our own record; what Slack says of names isn't rea
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,7 +16,7 @@ from activities.chat import blocks
 from activities.chat.slack import SlackChat
 from activities.ports import NotSent, Unclear, Unreadable
 from medevac.approvals.approval import ApprovalView, Verdict
-from medevac.telling.asking import APPROVE, DETAILS, REJECT, vote_of
+from medevac.telling.asking import APPROVE, DETAILS, REJECT, no_means, vote_of
 from medevac.telling.card import Card
 from worker import metrics
 from worker.engine import Declined, NotRunning, Unavailable
@@ -29,6 +30,10 @@ from worker.gateway.votes import Ballot, cast, find, record_refusal
 log = logging.getLogger(__name__)
 
 VIA = "slack"
+COMMANDS = "medevac-slack"
+"""Under this the ledger keeps whose commands were refused."""
+READ_S = 1.0
+"""For what a form is to say: the trigger that opens it is good for three seconds."""
 REASON = "medevac_reason"
 LONGEST_REASON = 500
 
@@ -72,6 +77,8 @@ class SlackDesk:
         if pressed not in (APPROVE, REJECT, DETAILS):
             return ""
         approval, shown = vote_of(str(action.get("value", "")))
+        # Whom we don't know sees nothing and opens nothing.
+        await self._person(asker, approval, f"the button {pressed}")
         trigger = str(payload.get("trigger_id", ""))
         if pressed == REJECT:
             # Before anything else: a trigger is good for three seconds.
@@ -81,14 +88,14 @@ class SlackDesk:
         return await self._vote(asker, approval, Verdict.APPROVE, shown, "")
 
     async def _vote(self, asker: Asker, approval: str, verdict: Verdict, shown: str, reason: str) -> str:
-        person = await self._person(asker, approval)
+        person = await self._person(asker, approval, f"a vote to {verdict}")
         ballot = Ballot(verdict=verdict, shown_hash=shown, reason=reason)
-        return await cast(self._served, person, approval, ballot, VIA)
+        return await cast(self._served, person, approval, ballot)
 
     async def _ask_reason(self, asker: Asker, approval: str, shown: str, trigger: str) -> str:
         kept = json.dumps({"a": approval, "h": shown, "c": asker.channel}, separators=(",", ":"))
         form = [
-            blocks.section(f"Rejecting {approval}. One no is enough, and it holds for 24 hours."),
+            blocks.section(f"Rejecting {approval}. One no is enough{await self._what_a_no_does(approval)}."),
             blocks.asked_reason("Why not?", REASON, LONGEST_REASON),
         ]
         view = blocks.modal("Reject", REASON, form, submit="Reject", metadata=kept)
@@ -98,6 +105,14 @@ class SlackDesk:
             return f"Slack did not open the form ({error}). Nothing is rejected yet: press again, or " \
                    f"`medevac reject {approval} --reason ...`"  # fmt: skip
         return ""
+
+    async def _what_a_no_does(self, approval: str) -> str:
+        """In words that follow others; empty where it can't be read in time, for the form must open."""
+        try:
+            async with asyncio.timeout(READ_S):
+                return f": {no_means(await find(self._served, approval))}"
+        except (TimeoutError, Problem, Unreadable):
+            return ""
 
     async def _reason(self, asker: Asker, said: Mapping[str, Any], view: Mapping[str, Any]) -> str:
         values: Any = view.get("state") or {}
@@ -137,8 +152,15 @@ class SlackDesk:
         asker = Asker(user, str(form.get("channel_id", "")), str(form.get("response_url", "")))
 
         async def answer() -> str:
-            person = await self._person(asker, "")
-            said = await slack_commands.run(self._served, person, str(form.get("text", "")))
+            words = str(form.get("text", ""))
+            person = await self._person(asker, COMMANDS, f"/medevac {words}")
+            try:
+                said = await slack_commands.run(self._served, person, words)
+            except AuthError as error:
+                await record_refusal(
+                    self._served, COMMANDS, f"{person.id} by {VIA}", f"/medevac {words[:200]}: {error}"
+                )
+                raise
             if isinstance(said, ApprovalView):
                 card = await self._served.threads.run(self._card, said)
                 await self._served.threads.run(self._chat.whisper_card, asker.channel, user, card)
@@ -149,12 +171,13 @@ class SlackDesk:
 
     # -- answers -----------------------------------------------------------------------------------------------
 
-    async def _person(self, asker: Asker, approval: str) -> Principal:
+    async def _person(self, asker: Asker, about: str, tried: str) -> Principal:
+        """Of our own record. A stranger's try is written down under `about`, the approval or `COMMANDS`."""
         person = self._served.people.in_slack(self._team, asker.user)
         if person is not None:
-            return person
-        if approval:
-            await record_refusal(self._served, approval, f"slack {self._team}:{asker.user}", "nobody we know")
+            return person.by(VIA)
+        why = f"nobody we know tried {tried[:200]}"
+        await record_refusal(self._served, about, f"slack {self._team}:{asker.user}", why)
         raise _Stranger(
             f"medevac doesn't know you. Ask its admins to add `slack: {{team: {self._team}, user: {asker.user}}}` "
             "to your entry under `people`; nothing has been done"

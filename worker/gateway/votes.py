@@ -22,7 +22,7 @@ from worker.gateway.services import Services
 log = logging.getLogger(__name__)
 
 REFUSED = "refused"
-"""Kind of the ledger line of a vote that didn't count."""
+"""Kind of the ledger line of a vote that didn't count, or of a command that wasn't carried out."""
 NOT_YET = "has not been asked yet"
 """How the approval's workflow declines a vote that comes before the question, in its very first moment."""
 
@@ -33,9 +33,10 @@ class Ballot(Model):
     """`shown_hash` of the approval as it was read: a vote on a list that has changed since does not count."""
     reason: str = Field(default="", max_length=500)
     via: Annotated[str, Field(pattern="^(cli|api|console)$")] = "api"
+    """Not read: by what way it came the gateway knows by itself."""
 
 
-async def cast(served: Services, person: Principal, approval: str, ballot: Ballot, via: str) -> str:
+async def cast(served: Services, person: Principal, approval: str, ballot: Ballot) -> str:
     """What is true now, in one line. Raises `AuthError`, `Problem`, `Declined`, `Unavailable`, `Unreadable`.
 
     A vote that doesn't count is told to the voter alone, and stands in the ledger with its reason.
@@ -54,7 +55,7 @@ async def cast(served: Services, person: Principal, approval: str, ballot: Ballo
             verdict=ballot.verdict,
             reason=ballot.reason,
             shown_hash=ballot.shown_hash,
-            via=via,
+            via=person.via,
             at=served.now(),
         )
     )
@@ -79,21 +80,21 @@ async def cast(served: Services, person: Principal, approval: str, ballot: Ballo
             outcome = "early"
             raise Problem(503, early(approval)) from None
         outcome = "declined"
-        await record_refusal(served, approval, f"{person.id} by {via}", str(error))
+        await record_refusal(served, approval, f"{person.id} by {person.via}", str(error))
         raise
     finally:
         metrics.UPDATES.labels("vote", outcome).inc()
 
 
-async def record_refusal(served: Services, approval: str, who: str, why: str) -> None:
+async def record_refusal(served: Services, about: str, who: str, why: str) -> None:
     """For good, and once for each that is the same; a ledger that is down must not hide the answer."""
     text = f"{who}: {why}"[:500]
-    key = StepKey(incident=approval, step=f"vote-{who[:100]}-{digest(text)[:8]}")
+    key = StepKey(incident=about, step=f"vote-{who[:100]}-{digest(text)[:8]}")
     line = Line(key=key, at=served.now(), kind=REFUSED, text=text)
     try:
         await served.threads.run(served.stores.ledger.add_lines, [line])
     except Unreadable as error:
-        log.error("a refused vote could not be written down (%s): %s", error, line.text)
+        log.error("a refusal could not be written down (%s): %s", error, line.text)
 
 
 async def find(served: Services, approval: str) -> ApprovalView:

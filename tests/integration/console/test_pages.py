@@ -14,7 +14,7 @@ from ipaddress import ip_network
 import httpx
 import pytest
 
-from medevac.approvals.approval import Verdict, Vote
+from medevac.approvals.approval import Verdict, Voided, Vote
 from medevac.campaigns.listing import CampaignPlan, Member, Skipped
 from medevac.campaigns.progress import CampaignState, NodeState
 from medevac.campaigns.spec import Act, Care, Selector, Spec
@@ -27,7 +27,7 @@ from medevac.incident import Line, StepKey
 from medevac.policy.plan import Drain
 from simulation.world import World
 from tests.integration.console.conftest import asked, incident_of
-from tests.unit.worker.conftest import StubEngine
+from tests.unit.worker.conftest import StubEngine, bearer
 from worker.config import Console, TrustedProxy
 from worker.gateway.app import create_app
 from worker.gateway.services import Services
@@ -478,19 +478,99 @@ async def test_votes_stand_in_the_audit(client: httpx.AsyncClient, stores: Store
     assert "reject by grace (slack): not now" in (await client.get("/incidents/inc-1")).text
 
 
+async def test_a_vote_that_became_void_and_silences_stand_in_the_audit(
+    client: httpx.AsyncClient, stores: Stores, node: Node
+) -> None:
+    now = datetime.now(UTC)
+    vote = Vote(
+        approval="inc-1-0123abcd", voter="grace", groups=("approver",), verdict=Verdict.APPROVE, reason="go",
+        shown_hash="0123456789abcdef", via="slack", at=now,
+    )  # fmt: skip
+    lost = Voided(vote=vote, at=now, why="1 more waits for it now: gpu-2")
+    stores.ledger.upsert_approval(asked(node, voided=(lost,)))
+    own = {"csrf": await sign_in(client, "otto")}
+    wish = {"node": "n1", "hours": "2", "reason": "we debug it", "mark": "on"}
+    assert (await client.post("/silences", data={**own, **wish})).status_code == 303
+    (silence,) = stores.silences.standing(datetime.now(UTC))
+    assert (await client.post(f"/silences/{silence.id}/end", data=own)).status_code == 303
+
+    async def rows(**query: str) -> list[dict[str, str]]:
+        answer = await client.get("/audit/export", params={"format": "jsonl", **query})
+        return [json.loads(line) for line in answer.text.splitlines()]
+
+    (voided,) = await rows(person="grace")
+    assert voided["text"].endswith(": go; it counts no longer: 1 more waits for it now: gpu-2")
+    assert {row["text"].partition(":")[0] for row in await rows(person="otto")} == {
+        "silenced by otto (console)", "ended early by otto (console)"
+    }  # fmt: skip
+    page = (await client.get("/audit", params={"node": "n1"})).text
+    assert "silenced by otto (console)" in page
+
+
+async def test_older_pages_of_the_audit_leave_out_no_decision(
+    client: httpx.AsyncClient, stores: Stores, node: Node
+) -> None:
+    now = datetime.now(UTC)
+    lines = [
+        Line(key=StepKey(incident="inc-1", step="hold", n=n), at=now - timedelta(minutes=500 - n), kind="hold",
+             text=f"line {n}")
+        for n in range(450)
+    ]  # fmt: skip
+    stores.ledger.add_lines(lines)
+    for hours in (0.5, 4, 7, 20):
+        stores.fences.freeze("all", "grace", f"stop {hours}", at=now - timedelta(hours=hours))
+    await sign_in(client, "vera")
+    found, path = "", "/audit"
+    for _ in range(5):
+        page = (await client.get(path)).text
+        assert "Newest first" in page, page
+        found += page
+        if (older := re.search(r'<a href="(\?[^"]*before=\d+)">Older', page)) is None:
+            break
+        path = "/audit" + html.unescape(older[1])
+    assert [found.count(f"stop {hours}<") for hours in (0.5, 4, 7, 20)] == [1] * 4
+    assert found.count("line ") == 450
+
+
+async def test_an_address_that_no_page_can_mean_is_refused_and_never_fails(client: httpx.AsyncClient) -> None:
+    own = {"csrf": await sign_in(client, "otto")}
+    for path in (
+        "/audit?before=99999999999999999999",
+        "/audit?since=0001-01-01T00:00%2B14:00",
+        "/audit?until=9999-12-31T23:59-14:00",
+        "/audit/export?since=0001-01-01T00:00%2B14:00",
+        "/audit?text=a%00b",
+        "/incidents?q=%00",
+        "/incidents/a%00b",
+        "/v1/incidents?node=%00",
+        "/v1/incidents?limit=99999999999999999999",
+    ):
+        headers = bearer("otto-token") if path.startswith("/v1/") else {}
+        assert (await client.get(path, headers=headers)).status_code == 422, path
+    for path in ("/audit?since=0001-01-01T00:00", "/audit?until=9999-12-31T23:59"):
+        assert (await client.get(path)).status_code == 200, path
+    silence = {**own, "node": "n1", "reason": "x", "mark": "on", "hours": "9" * 5_000}
+    assert (await client.post("/silences", data=silence)).status_code == 422
+
+
 async def test_who_thaws_says_why_and_all_see_it(client: httpx.AsyncClient, stores: Stores) -> None:
     stores.fences.freeze("all", "vera", "smoke")
     own = {"csrf": await sign_in(client, "otto")}
     assert (await client.post("/guard/thaw", data={**own, "scope": "all", "reason": "<gone>"})).status_code == 303
     assert re.search(
-        r"To be thawed, says otto at \d{4}-\d\d-\d\d \d\d:\d\d UTC: &lt;gone&gt;", (await client.get("/guard")).text
+        r"To be thawed, says otto \(console\) at \d{4}-\d\d-\d\d \d\d:\d\d UTC: &lt;gone&gt;",
+        (await client.get("/guard")).text,
     )
     client.cookies.clear()
     own = {"csrf": await sign_in(client, "ada")}
     assert (await client.post("/guard/thaw", data={**own, "scope": "all", "reason": "I looked"})).status_code == 303
     audit = (await client.get("/audit", params={"person": "otto"})).text
-    assert "to be thawed, says otto: &lt;gone&gt;" in audit
-    assert re.search(r"thawed by otto at [\d -]+:\d\d UTC: &lt;gone&gt; and ada at [\d -]+:\d\d UTC: I looked", audit)
+    assert "to be thawed, says otto (console): &lt;gone&gt;" in audit
+    assert re.search(
+        r"thawed by otto \(console\) at [\d -]+:\d\d UTC: &lt;gone&gt; and ada \(console\) at [\d -]+:\d\d UTC: "
+        r"I looked",
+        audit,
+    )
 
 
 async def test_a_trusted_proxy_signs_in_and_nobody_else_may_say_so(services: Services) -> None:

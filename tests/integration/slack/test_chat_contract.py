@@ -82,6 +82,14 @@ def test_a_hand_over_has_a_channel_and_waits_for_no_message_of_an_incident(slack
     channels = {"everyday": "C0FLEET", "person_needed": "C0ONCALL", "approvals": "C0ASKED", "handover": "C0TEAM"}
     chat_of(slack, channels=channels).post("medevac-handover/shift/2", HANDOVER, "text")
     assert [m.channel for m in slack.messages] == ["C0ONCALL", "C0TEAM"]
+    assert chat_of(slack, channels=channels).find("medevac-handover/shift/2") == slack.messages[-1].ts
+
+
+def test_people_are_called_as_who_they_are_in_this_workspace(slack: FarSlack) -> None:
+    chat = chat_of(slack)
+    chat.know(lambda _: None, {"ada": (chat.options.team, "U0ADA"), "kim": ("T0OTHER", "U0KIM")})
+    chat.post("k/notify/1", "k", "@here @ada @kim look again")
+    assert slack.messages[-1].text == "<!here> <@U0ADA> @kim look again"
 
 
 def test_groups_are_called_by_the_names_that_slack_has_for_them(slack: FarSlack) -> None:

@@ -24,6 +24,7 @@ from tests.unit.worker.conftest import StubEngine, bearer
 from tests.votes import KEYS
 from worker.chat_desk import Mirror
 from worker.gateway.services import Services
+from worker.gateway.slack_desk import COMMANDS as REFUSED_HERE
 from worker.stores import Stores
 
 BUTTONS, COMMANDS = "/v1/slack/interactivity", "/v1/slack/commands"
@@ -359,6 +360,43 @@ async def test_a_wrong_command_is_answered_with_what_to_write(client: httpx.Asyn
 async def test_a_stranger_orders_nothing(client: httpx.AsyncClient, slack: FarSlack, stores: Stores) -> None:
     assert "doesn't know you" in await order(client, slack, "U0MALLORY", "freeze all now")
     assert not stores.fences.active()
+    [line] = stores.ledger.lines(REFUSED_HERE)
+    assert (line.kind, "U0MALLORY: nobody we know tried /medevac freeze all now" in line.text) == ("refused", True)
+
+
+async def test_an_order_that_is_not_ones_right_is_written_down(
+    client: httpx.AsyncClient, slack: FarSlack, stores: Stores, node: Node
+) -> None:
+    stores.ledger.upsert_incident(incident(node))
+    assert "may not resume" in await order(client, slack, VERA, f"resume {node.name} now")
+    [line] = stores.ledger.lines(REFUSED_HERE)
+    assert line.text.startswith(f"vera by slack: /medevac resume {node.name} now")
+
+
+@pytest.mark.parametrize("button", [DETAILS, REJECT])
+async def test_a_stranger_opens_nothing(
+    client: httpx.AsyncClient, slack: FarSlack, asked_message: Message, stores: Stores, button: str
+) -> None:
+    await send(client, slack.pressed(asked_message, button, "U0MALLORY"))
+    assert not slack.views
+    assert "doesn't know you" in slack.told("U0MALLORY")[0]
+    [line] = [line for line in stores.ledger.lines("inc-1/1") if line.kind == "refused"]
+    assert f"tried the button {button}" in line.text
+
+
+async def test_the_form_of_a_no_says_what_a_no_does_there(
+    client: httpx.AsyncClient, slack: FarSlack, asked_message: Message, stores: Stores, node: Node
+) -> None:
+    await send(client, slack.pressed(asked_message, REJECT, ADA))
+    asked = question(incident(node))
+    (one,) = asked.waiters
+    campaign = one.model_copy(update={"workflow_id": "campaign/drv", "incident": "drv"})
+    stores.ledger.upsert_approval(asked.model_copy(update={"waiters": (campaign,), "rev": asked.rev + 1}))
+    await send(client, slack.pressed(asked_message, REJECT, ADA))
+    first, second = slack.views.values()
+    assert "it holds for 24 hours" in str(first)
+    assert "24 hours" not in str(second)
+    assert "the campaign ends" in str(second)
 
 
 async def test_one_person_in_slack_and_with_a_token_is_one(

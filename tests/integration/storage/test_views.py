@@ -8,15 +8,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
+from activities import signatures as sig
+from activities.recording import RecordingActivities
 from activities.storage import tables as t
 from activities.storage import views as module
 from activities.storage.database import Database
 from activities.storage.fences import Fences
 from activities.storage.ledger import Ledger
+from activities.storage.silences import Silences
 from activities.storage.views import Search, Views
-from medevac.approvals.approval import ApprovalState
+from medevac.approvals.approval import ApprovalState, Verdict, Voided, Vote
 from medevac.fleet.node import Machine, Node
 from medevac.incident import End, Line, State, StepKey
+from medevac.policy.silences import Holds, Matcher, Silence
 from tests.integration.console.conftest import asked, incident_of
 
 NOW = datetime.now(UTC)
@@ -131,3 +135,59 @@ def test_an_export_is_read_in_batches_and_bounded(
     assert [len(batch) for batch in batches] == [1, 2, 2, 1]
     assert batches[0][0].text == "frozen by ada: smoke"
     assert sum(len(batch) for batch in list(views.export(ALL, 3))[1:]) == 3
+
+
+def vote_at(at: datetime, who: str) -> Vote:
+    return Vote(approval="a", voter=who, groups=("approver",), verdict=Verdict.APPROVE, shown_hash="0123456789abcdef",
+                via="cli", at=at)  # fmt: skip
+
+
+def test_votes_of_a_time_are_found_however_many_questions_came_since(
+    ledger: Ledger, views: Views, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BATCH", 2)
+    for n in range(9):
+        at = NOW - n * HOUR
+        view = asked(node("n"), id=f"a{n}", requested_at=at, expires_at=at + HOUR / 2, votes=(vote_at(at, f"p{n}"),))
+        ledger.upsert_approval(view)
+        # Of one moment with the one before, so that a page ends between the two.
+        lost = Voided(vote=vote_at(at, f"q{n}"), at=at, why="1 more waits for it now: n2")
+        ledger.upsert_approval(view.model_copy(update={"id": f"b{n}", "votes": (), "voided": (lost,)}))
+    found = views.decisions(ALL)
+    assert sorted(one.text.split()[2] for one in found) == sorted(f"{who}{n}" for who in "pq" for n in range(9))
+    assert all(("it counts no longer" in one.text) == (" q" in one.text) for one in found)
+    assert {one.node for one in found} == {"n"}
+    then = Search(since=NOW - 7 * HOUR, until=NOW - 5 * HOUR)
+    assert sorted(one.text.split()[2] for one in views.decisions(then)) == ["p6", "p7", "q6", "q7"]
+    exported = [one.text.split()[2] for batch in views.export(then, 1_000) for one in batch]
+    assert sorted(exported) == ["p6", "p7", "q6", "q7"]
+
+
+def test_silences_are_told_as_they_were_made_and_ended(db: Database, views: Views) -> None:
+    silences = Silences(db)
+    for n, via in enumerate(("slack", "")):
+        silences.add(
+            Silence(id=f"s-{n}", by="otto", reason="we debug it", at=NOW - HOUR, until=NOW + HOUR, via=via,
+                    matcher=Matcher(cluster="c", node="n1"), holds=(Holds.MARK,))
+        )  # fmt: skip
+    silences.end("s-0", "kim", NOW, "console")
+    ended, *made = views.decisions(ALL)
+    assert (ended.kind, ended.subject, ended.node) == ("silence", "s-0", "n1")
+    assert ended.text.startswith("ended early by kim (console): mark held for cluster c, node n1 until")
+    assert sorted(one.text.partition(":")[0] for one in made) == ["silenced by otto", "silenced by otto (slack)"]
+    assert views.decisions(Search(since=NOW - HOUR / 2, until=NOW + HOUR)) == [ended]
+
+
+def test_what_was_voted_on_stands_whole_though_the_list_has_changed_since(ledger: Ledger) -> None:
+    recording = RecordingActivities(ledger)
+    before = asked(node("n"))
+    before = before.model_copy(
+        update={"votes": (vote_at(NOW, "ada").model_copy(update={"shown_hash": before.shown_hash}),)}
+    )
+    after = before.model_copy(update={"shown_hash": "f" * 16, "votes": (), "rev": before.rev + 1})
+    for request in (before, before, after):
+        seen = (before,) if request is after else ()
+        recording.record(sig.RecordRequest(key=StepKey(incident=before.id, step="r"), approval=request, seen=seen))
+    (shown,) = [line for line in ledger.lines(before.id) if line.kind == "shown"]
+    assert shown.data["waiters"] == [waiter.model_dump(mode="json") for waiter in before.waiters]
+    assert (shown.data["shown_hash"], shown.flagged) == (before.shown_hash, False)

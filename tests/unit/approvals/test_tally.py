@@ -156,12 +156,47 @@ def test_a_join_voids_the_votes_given_for_the_shorter_list() -> None:
     before = cast(question(), vote(question(), "ann"))
     after = tally.join(before, request("i2", "p2"), "approval/a1")
     assert after.votes == ()
-    assert [v.voter for v in tally.voided(before, after)] == ["ann"]
+    assert [one.vote for one in tally.voided(before, after)] == list(before.votes)
+    assert tally.no_longer(after.voided[0]) == (
+        "ann's word of 03:00 UTC no longer counts: 1 more waits for it now: n (it was approve by cli)"
+    )
+    assert tally.lost(after) == after.voided
     assert "look again" in str(tally.refusal(after, vote(before, "bob"), T0))
     again = cast(after, vote(after, "ann", groups=("capacity-owners",)), vote(after, "bob"))
+    assert tally.lost(again) == ()
+    assert again.voided == after.voided, "what was said once stays"
     decided = tally.result(again, T0)
     assert decided is not None
     assert decided.covers == {"i1": "p1", "i2": "p2"}
+
+
+def test_votes_that_a_join_voids_give_their_voters_time_to_look_again_but_not_for_ever() -> None:
+    late = END - timedelta(minutes=1)
+    assert tally.prolonged(question(), T0).expires_at == END, "there is time enough"
+    view = tally.prolonged(question(), late)
+    assert view.expires_at == late + timedelta(hours=2)
+    assert state(view, END) is None
+    for _ in range(9):
+        view = tally.prolonged(view, view.expires_at - timedelta(seconds=1))
+    assert view.expires_at == T0 + timedelta(hours=8)
+    assert state(view, view.expires_at) is ApprovalState.EXPIRED
+
+
+def test_silence_is_no_answer_to_who_joined_too_late_to_be_asked() -> None:
+    late = request("i2").model_copy(update={"requested_at": END - timedelta(seconds=100)})
+    early = request("i3").model_copy(update={"requested_at": T0 + timedelta(hours=2)})
+    view = question()
+    for each in (early, late):
+        view = tally.join(view, each, "approval/a1")
+    decided = tally.result(view, END)
+    assert decided is not None
+    assert decided.state is ApprovalState.EXPIRED
+    assert set(decided.covers) == {"i1", "i3"}
+    assert decided.reason.endswith("1 who joined too late for an answer asks anew")
+    changed = tally.join(view, request("i1", "p9").model_copy(update={"requested_at": END}), "approval/a1")
+    decided = tally.result(changed, END)
+    assert decided is not None
+    assert set(decided.covers) == {"i3"}, "nobody had time for the new plan"
 
 
 def test_a_join_again_changes_nothing() -> None:

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 from activities.chat import blocks
-from medevac.approvals.approval import ApprovalState, ApprovalView, Verdict, Vote, Waiter
+from medevac.approvals.approval import ApprovalState, ApprovalView, Verdict, Voided, Vote, Waiter
 from medevac.approvals.tally import leave, result, shown_hash
 from medevac.policy.plan import ApprovalNeed, Reminder
-from medevac.telling.asking import APPROVE, approval_card, vote_of
+from medevac.telling.asking import APPROVE, approval_card, no_means, vote_of
 from medevac.telling.card import At, Card, Field, plain
 from medevac.telling.facts import Budget, Facts, Job, Links
 from tests.slack_limits import why_invalid
@@ -99,7 +99,8 @@ def test_a_question_holds_all_that_its_voters_must_weigh() -> None:
         "cluster a", "node gpu-1", "rack r17", "pool train", "provider aws", "machine i-0abc", "serial S-4711",
         "xid/79", "fallen off the bus", "gpu:4", "https://runbooks.example/xid%2F79",
         "First seen: 2026-03-29 00:18 UTC", "one\n  two\n  three\n", "https://medevac.example/incidents/inc-1",
-        "12.8 GPU-hours since its checkpoint at 00:18:00 (owner research)", "llama-7b of research, 64 GPUs",
+        "12.8 GPU-hours since its checkpoint at 00:18:00, as of 00:30 UTC, when it was planned (owner research)",
+            "llama-7b of research, 64 GPUs",
         "replace, attempt 2 of 2", "the reserved slot of i-0abc",
         "If nobody answers: it is a no at 2026-03-29 04:30 UTC",
         "rack a/r17: 0 of 1 used", "pool a/train: 3 of 5 used, 1 out by others", "spares: 2",
@@ -234,3 +235,43 @@ def test_no_cut_goes_through_an_escape() -> None:
         assert len(short) <= limit
         bare = short.replace("&amp;", "").replace("&lt;", "").replace("&gt;", "")
         assert "&" not in bare
+
+
+def test_what_would_be_lost_is_of_the_moment_it_is_shown_and_stands_with_the_jobs_hit() -> None:
+    job = Job(name="llama-7b", owner="research", gpus=64, lost="76.8 GPU-hours since its checkpoint at 00:18:00",
+              lost_at=AT + timedelta(hours=1))  # fmt: skip
+    for shown in (view(), view(waiter(1), waiter(2))):
+        said = plain(approval_card(shown, {"inc-1": facts(jobs=(job,)), "inc-2": facts(2, jobs=(job,))}, LINKS))
+        fresh = "(64 GPUs on 8 nodes): 76.8 GPU-hours since its checkpoint at 00:18:00, as of 01:30 UTC"
+        assert fresh in said
+        assert "12.8" not in said
+        assert "llama-7b of research, 64 GPUs; would lose 76.8 GPU-hours" in said
+    planned = view(joined={"inc-1": AT + timedelta(minutes=7)})
+    assert "as of 00:37 UTC, when it was planned" in plain(approval_card(planned, {}, LINKS))
+
+
+def test_no_answer_and_a_no_mean_what_they_mean_for_who_waits() -> None:
+    def means(*waiters: Waiter) -> tuple[str, str]:
+        shown = view(*waiters)
+        return plain(approval_card(shown, {}, LINKS)), no_means(shown)
+
+    for kind, silence, no in (
+        ("node/a/gpu-1", "the node stays as it is, and a person must take it from there", "holds for 24 hours"),
+        ("campaign/drv", "the campaign ends and no node of it is touched", "the campaign ends"),
+        ("case/aws/c-1", "no ticket is opened with the provider", "no ticket is opened"),
+    ):
+        card, said = means(waiter(workflow_id=kind))
+        assert silence in card
+        assert no in said
+        assert ("24 hours" in said) == kind.startswith("node/")
+        assert ("stays as it is" in card) == kind.startswith("node/")
+
+
+def test_a_vote_that_counts_no_longer_is_shown_until_its_voter_is_heard_again() -> None:
+    vote = Vote(approval="inc-1/1", voter="ada", groups=("approver",), verdict=Verdict.APPROVE, shown_hash="old",
+                via="cli", at=AT)  # fmt: skip
+    lost = Voided(vote=vote, at=AT, why="1 more waits for it now: gpu-2")
+    said = plain(approval_card(view(voided=(lost,)), {}, LINKS))
+    assert "No longer counts: ada's word of 00:30 UTC no longer counts: 1 more waits for it now: gpu-2" in said
+    again = plain(approval_card(view(voided=(lost,), votes=(vote,)), {}, LINKS))
+    assert "No longer counts" not in again

@@ -684,7 +684,8 @@ async def test_an_order_stands_though_the_next_step_says_what_it_waits_for(
 ) -> None:  # fmt: skip
     running.stores.campaigns.move("driver-580", CampaignState.HALTED, "it failed on 2 of 2 nodes", running.now)
     for who in (CARL, ADA):
-        await post(client, "/driver-580/resume", {"reason": "a broken BMC", "via": "cli"}, who)
+        ours = {**who, "User-Agent": "medevac-cli"}
+        await post(client, "/driver-580/resume", {"reason": "a broken BMC", "via": "console"}, ours)
     stepped = running.step()
     assert [word.text for word in stepped.words] == [
         "resume wanted by carl (cli): a broken BMC; missing: 1 more of approver, capacity-owners",

@@ -281,3 +281,19 @@ async def test_the_api_page_needs_nothing_from_elsewhere(client: httpx.AsyncClie
     assert "https://" not in page.text
     assert "<script" not in page.text
     assert (await client.get("/openapi.json")).status_code == 200
+
+
+async def test_by_what_way_a_word_came_the_gateway_says_and_nobody_else(
+    client: httpx.AsyncClient, stores: Stores, engine: StubEngine, node: Node
+) -> None:
+    stores.ledger.upsert_incident(view_of(node))
+    stores.ledger.upsert_approval(asked())
+    path = "/v1/approvals/inc-1/1/votes"
+    for agent, via in (("curl/8", "api"), ("medevac-cli", "cli"), ("Mozilla console slack", "api")):
+        given = {**ADA, "User-Agent": agent}
+        assert (await client.post(path, json={**BALLOT, "via": "console"}, headers=given)).status_code == 200
+        assert engine.votes[-1].via == via
+    await client.post(f"/v1/incidents/{view_of(node).id}/hold", json={"reason": "look"}, headers=ADA)
+    assert engine.told[-1][2].hold.via == "api"
+    await client.post("/v1/fences/freeze", json={"scope": "all", "reason": "stop"}, headers=ADA)
+    assert [fence.via for fence in stores.fences.active()] == ["api"]

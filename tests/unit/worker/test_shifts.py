@@ -95,6 +95,42 @@ def test_what_was_surely_not_sent_is_sent_again_and_what_nobody_knows_is_not(sto
     assert len(chat.said) == 1
 
 
+def test_one_that_dies_before_it_has_spoken_is_followed_by_another_that_looks_first(
+    stores: Stores, fleet: Registry
+) -> None:
+    chat = Heard(SystemExit())  # type: ignore[arg-type]
+    one, other = workers(stores, fleet, chat, 2)
+    with pytest.raises(SystemExit):
+        one.look(MORNING)
+    other.look(MORNING + MINUTE)
+    assert chat.said == [], "the first may still be at it"
+    other.look(MORNING + 3 * MINUTE)
+    assert len(chat.said) == 1
+    for worker in workers(stores, fleet, chat):
+        worker.look(MORNING + 10 * MINUTE)
+    assert len(chat.said) == 1
+
+
+def test_one_that_dies_right_after_it_spoke_is_not_said_again(
+    stores: Stores, fleet: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = Heard()
+    one, other = workers(stores, fleet, chat, 2)
+    posted, chat_find = chat.post, lambda key: next((said for said, *_ in chat.said if said == key), None)
+
+    def post(key: str, thread: str, text: str) -> str:
+        posted(key, thread, text)
+        raise SystemExit
+
+    monkeypatch.setattr(chat, "post", post)
+    monkeypatch.setattr(chat, "find", chat_find)
+    with pytest.raises(SystemExit):
+        one.look(MORNING)
+    for n in range(3, 9):
+        other.look(MORNING + n * MINUTE)
+    assert len(chat.said) == 1
+
+
 def test_of_several_messages_each_is_said_once_though_one_is_refused_for_now(
     stores: Stores, fleet: Registry, node: Node
 ) -> None:
