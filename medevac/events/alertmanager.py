@@ -16,6 +16,7 @@ from medevac.events.event import EvidenceRef, Kind, Statement
 from medevac.events.freetext import severity_of
 from medevac.events.parsing import Parsed, ParseError, Payload
 from medevac.events.reading import (
+    MAX_PARTS,
     Fields,
     Reading,
     clean,
@@ -68,25 +69,34 @@ def parse(payload: Payload) -> Parsed:
     held_back = body.integer("truncatedAlerts", 0)
     if held_back < 0:
         raise ParseError("field truncatedAlerts is negative")
-    alerts = body.list("alerts")
+    alerts = body.parts("alerts")
     common = body.texts("commonLabels")
     notes = body.texts("commonAnnotations")
     reading = Reading(SOURCE)
-    for i, alert in enumerate(alerts, 1):
+    for i, alert in enumerate(reading.first(alerts), 1):
         with reading.part(f"alert {i}"):
             read_alert(reading, Fields.of(alert, f"alert {i}"), common, notes)
-    if held_back:
-        reading.truncated = held_back
-        reading.add(
-            Kind.INFO,
-            "alertmanager/truncated",
-            part=payload.body.decode("utf-8", "replace"),
-            key=("truncated", body.text("groupKey", "")),
-            actionable=False,
-            summary=f"{held_back} more alerts of this group were held back; ask Alertmanager for them",
-            detail={"truncated_alerts": held_back, "group_key": body.get("groupKey")},
-        )
+    held_back_by(reading, held_back, body, payload)
     return reading.parsed()
+
+
+def held_back_by(reading: Reading, sender: int, body: Fields, payload: Payload) -> None:
+    """Tells of alerts that the sender held back, and of those beyond what is read of one webhook."""
+    reading.truncated += sender
+    left = reading.take_left()
+    if not sender and not left:
+        return
+    beyond = f"; {left} stood beyond the {MAX_PARTS} that are read of one webhook" if left else ""
+    reading.add(
+        Kind.INFO,
+        "alertmanager/truncated" if reading.source == SOURCE else "monitor/truncated",
+        part=payload.body.decode("utf-8", "replace"),
+        key=("truncated", body.text("groupKey", "")),
+        actionable=False,
+        summary=f"{sender + left} more alerts of this group were not had{beyond}; ask for them (alertmanager.url of "
+        f"the sender), split the group (group_by), or set max_alerts, to {MAX_PARTS} at most",
+        detail={"truncated_alerts": sender + left, "group_key": body.get("groupKey")},
+    )
 
 
 def read_alert(reading: Reading, alert: Fields, common: Mapping[str, str], notes: Mapping[str, str]) -> None:
@@ -98,7 +108,7 @@ def read_alert(reading: Reading, alert: Fields, common: Mapping[str, str], notes
         raise ParseError(f"field status is {quote(status)}, expected firing or resolved")
     name = labels.get("alertname", "").strip() or "unnamed"
     subject, found_in = _subject(labels)
-    code = alert_code(name, labels, notes=(annotations.get("summary"), annotations.get("description")))
+    code = alert_code(name, labels, notes=(annotations.get("summary"), annotations.get("description")), rule=labels)
     starts_at = _time(alert, "startsAt")
     ends_at = _time(alert, "endsAt") if status == "resolved" else None
     series = alert.maybe_text("fingerprint") or digest(dict(sorted(alert.texts("labels").items())))[:16]

@@ -31,11 +31,11 @@ def parse(payload: Payload) -> Parsed:
         return reading.parsed()
     document = read_json(payload.body)
     if isinstance(document, list) and document and not aws_ec2.is_imds_event(document[0]):
-        parts = [(f"item {i}", item) for i, item in enumerate(Fields({"body": document}).list("body"), 1)]
+        parts = [(f"item {i}", item) for i, item in enumerate(reading.first(document), 1)]
     else:
         parts = [("body", document)]
     for where, part in parts:
-        for inner in aws_inner(part, where):
+        for inner in aws_inner(reading, part, where):
             with reading.part(inner.where):
                 if inner.error is not None:
                     raise inner.error
@@ -74,7 +74,7 @@ def recognises(payload: Payload) -> bool:
 def _read(reading: Reading, document: JsonValue, carried: bool) -> None:
     """`carried`: it came in an envelope of AWS, whose topics and queues carry other people's messages, too."""
     if isinstance(document, list):
-        for i, item in enumerate(document, 1):
+        for i, item in enumerate(reading.first(document), 1):
             with reading.part(f"event {i}"):
                 aws_ec2.scheduled_event(reading, Fields.of(item, f"event {i}"), None)
         return
@@ -84,7 +84,7 @@ def _read(reading: Reading, document: JsonValue, carried: bool) -> None:
     elif "detail-type" in fields or ("detail_type" in fields and "detail" in fields):
         _event_bridge(reading, fields)
     elif "InstanceStatuses" in fields:
-        for i, item in enumerate(fields.list("InstanceStatuses"), 1):
+        for i, item in enumerate(reading.first(fields.parts("InstanceStatuses")), 1):
             with reading.part(f"InstanceStatuses {i}"):
                 aws_ec2.instance_status(reading, Fields.of(item, f"InstanceStatuses {i}"))
     elif fields.get("Service") == "AWS Auto Scaling" or {"LifecycleTransition", "EC2InstanceId"} <= fields.value.keys():

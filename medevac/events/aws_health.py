@@ -28,7 +28,8 @@ def read(reading: Reading, envelope: Fields) -> None:
     closed = detail.text("statusCode", "open").lower() in OVER
     planned = category == "scheduledChange"
     known = category in ("scheduledChange", "issue")
-    entities = [Fields.of(e, f"affectedEntities {i}") for i, e in enumerate(detail.list("affectedEntities", ()), 1)]
+    listed = reading.first(detail.parts("affectedEntities", ()))
+    entities = [Fields.of(e, f"affectedEntities {i}") for i, e in enumerate(listed, 1)]
     descriptions = [Fields.of(d, "eventDescription") for d in detail.list("eventDescription", ())]
     words = next((d.text("latestDescription", "") for d in descriptions), "")
     common = {

@@ -27,7 +27,7 @@ def parse(payload: Payload) -> Parsed:
     reading = Reading(SOURCE)
     document = read_json(payload.body)
     if isinstance(document, list):
-        items = Fields({"body": document}).list("body")
+        items = reading.first(document)
         for i, item in enumerate(items, 1):
             with reading.part(f"event {i}"):
                 _read(reading, Fields.of(item))
@@ -57,7 +57,9 @@ def _read(reading: Reading, fields: Fields) -> None:
     if fields.get("schemaId") in azure_alerts.SCHEMAS:
         azure_alerts.read(reading, fields)
     elif "DocumentIncarnation" in fields or "Events" in fields:
-        for i, item in enumerate(fields.list("Events", () if "DocumentIncarnation" in fields else None), 1):
+        for i, item in enumerate(
+            reading.first(fields.parts("Events", () if "DocumentIncarnation" in fields else None)), 1
+        ):
             with reading.part(f"Events {i}"):
                 scheduled(reading, Fields.of(item, f"Events {i}"), None)
     elif "eventType" in fields or ("type" in fields and "specversion" in fields):

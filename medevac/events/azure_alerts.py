@@ -125,7 +125,9 @@ def _metric(
         raise ParseError(f"field monitorCondition is {condition[:40]!r}, expected Fired or Resolved")
     dimensions = _dimensions(context)
     words = essentials.text("description", "") or _said(context)
-    code = alert_code(rule, dimensions, [essentials.text("description", "")], [_said(context)])
+    code = alert_code(
+        rule, dimensions, [essentials.text("description", "")], [_said(context)], rule=context.texts("labels")
+    )
     named = next((dimensions[k] for k in _NODE_DIMENSIONS if is_node_name(dimensions.get(k))), None)
     seen = digest(part)
     for target in targets or [""]:

@@ -117,7 +117,7 @@ def parse(payload: Payload) -> Parsed:
             detail={"response": {"status": 200, "headers": answer}},
         )
         return reading.parsed()
-    for where, found in envelopes(payload):
+    for where, found in reading.first(envelopes(payload)):
         with reading.part(where):
             _event(reading, opened(found, where), where)
     return reading.parsed()
@@ -147,8 +147,7 @@ def envelopes(payload: Payload) -> list[tuple[str, JsonValue | Envelope]]:
 def _batch(body: JsonValue) -> list[tuple[str, JsonValue | Envelope]]:
     if not isinstance(body, list):
         raise ParseError("body is not a batch (a JSON list of events)")
-    events = Fields({"batch": body}).list("batch")
-    return [(f"event {i}", event) for i, event in enumerate(events, 1)]
+    return [(f"event {i}", event) for i, event in enumerate(body, 1)]
 
 
 def opened(found: JsonValue | Envelope, where: str) -> Envelope:

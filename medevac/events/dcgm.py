@@ -69,7 +69,7 @@ def parse(payload: Payload) -> Parsed:
             raise ParseError("neither JSON nor a table of DCGM's")
         return reading.parsed()
     read_text(payload.body)  # JSON is strict UTF-8
-    for where, document in documents_of(printed):
+    for where, document in documents_of(printed, reading):
         with reading.part(where):
             if isinstance(document, ParseError):
                 raise document

@@ -10,28 +10,26 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from medevac.events.parsing import ParseError
-from medevac.events.reading import MAX_PARTS, Fields, json_value, read_text
+from medevac.events.reading import Fields, Reading, json_value, read_text
 
 MAX_LAYERS = 6
 """Envelopes within envelopes that are opened."""
 
 
-def json_documents(body: bytes) -> list[tuple[str, JsonValue | ParseError]]:
+def json_documents(body: bytes, reading: Reading) -> list[tuple[str, JsonValue | ParseError]]:
     """One JSON document, or one on each line. A line that can't be read stands as its error beside the others."""
-    return documents_of(read_text(body))
+    return documents_of(read_text(body), reading)
 
 
-def documents_of(text: str) -> list[tuple[str, JsonValue | ParseError]]:
+def documents_of(text: str, reading: Reading) -> list[tuple[str, JsonValue | ParseError]]:
     try:
         return [("body", json_value(text))]
     except ParseError as whole:
         lines = [line for line in text.splitlines() if line.strip()]
         if len(lines) < 2 or not all(line.lstrip().startswith("{") for line in lines[:2]):
             raise
-        if len(lines) > MAX_PARTS:
-            raise ParseError(f"body has {len(lines)} lines, more than the {MAX_PARTS} allowed") from None
         found: list[tuple[str, JsonValue | ParseError]] = []
-        for i, line in enumerate(lines, 1):
+        for i, line in enumerate(reading.first(lines), 1):
             try:
                 found.append((f"line {i}", json_value(line, f"line {i}")))
             except ParseError as e:
@@ -63,7 +61,7 @@ class Inner:
     error: ParseError | None = None
 
 
-def aws_inner(document: JsonValue, where: str = "body", layer: int = 0) -> Iterator[Inner]:
+def aws_inner(reading: Reading, document: JsonValue, where: str = "body", layer: int = 0) -> Iterator[Inner]:
     """Through SQS ReceiveMessage, Lambda's SQS and SNS events and SNS notifications, down to what they carry."""
     if not isinstance(document, dict):
         yield Inner(where, document)
@@ -73,20 +71,20 @@ def aws_inner(document: JsonValue, where: str = "body", layer: int = 0) -> Itera
         return
     for key, body_key in (("Messages", "Body"), ("Records", "body")):
         if isinstance(document.get(key), list):
-            for i, item in enumerate(Fields.of(document, where).list(key), 1):
-                yield from _carried(item, body_key, f"{key} {i}", layer)
+            for i, item in enumerate(reading.first(Fields.of(document, where).parts(key)), 1):
+                yield from _carried(reading, item, body_key, f"{key} {i}", layer)
             return
     if "Body" in document and ("ReceiptHandle" in document or "MessageId" in document):
-        yield from _carried(document, "Body", where, layer)
+        yield from _carried(reading, document, "Body", where, layer)
     elif "body" in document and "receiptHandle" in document:
-        yield from _carried(document, "body", where, layer)
+        yield from _carried(reading, document, "body", where, layer)
     elif document.get("Type") == "Notification" and "Message" in document:
-        yield from _carried(document, "Message", where, layer)
+        yield from _carried(reading, document, "Message", where, layer)
     else:
         yield Inner(where, document)
 
 
-def _carried(item: JsonValue, key: str, where: str, layer: int) -> Iterator[Inner]:
+def _carried(reading: Reading, item: JsonValue, key: str, where: str, layer: int) -> Iterator[Inner]:
     try:
         fields = Fields.of(item, where)
         if "Sns" in fields:
@@ -102,7 +100,7 @@ def _carried(item: JsonValue, key: str, where: str, layer: int) -> Iterator[Inne
     except ParseError as e:
         yield Inner(where, None, e)
         return
-    yield from aws_inner(inner, where, layer + 1)
+    yield from aws_inner(reading, inner, where, layer + 1)
 
 
 def pubsub_data(message: Fields) -> str | None:

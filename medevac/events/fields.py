@@ -11,7 +11,8 @@ from medevac.events.parsing import ParseError
 from medevac.events.values import real, whole
 
 MAX_PARTS = 10_000
-"""Parts (alerts, lines, entries) read from one payload; more is refused, not cut in silence."""
+"""Parts (alerts, lines, entries) read from one list of a payload. Of more parts the first are taken and the others
+told (`Reading.first`); more than that in a list that is no list of parts is refused. Nothing is cut in silence."""
 
 _KINDS: dict[type, str] = {
     str: "string",
@@ -122,6 +123,13 @@ class Fields:
         raise _wrong(self.where, key, value, "boolean")
 
     def list(self, key: str, default: Sequence[JsonValue] | None = None) -> Sequence[JsonValue]:
+        value = self.parts(key, default)
+        if len(value) > MAX_PARTS:
+            raise ParseError(f"{self._path(key)} has {len(value)} entries, more than the {MAX_PARTS} allowed")
+        return value
+
+    def parts(self, key: str, default: Sequence[JsonValue] | None = None) -> Sequence[JsonValue]:
+        """A list of any length, for `Reading.first`."""
         value = self.value.get(key)
         if value is None:
             if default is None:
@@ -129,8 +137,6 @@ class Fields:
             return default
         if not isinstance(value, list):
             raise _wrong(self.where, key, value, "list")
-        if len(value) > MAX_PARTS:
-            raise ParseError(f"{self._path(key)} has {len(value)} entries, more than the {MAX_PARTS} allowed")
         return value
 
     def text_list(self, key: str, default: Sequence[str] | None = None) -> tuple[str, ...]:

@@ -15,30 +15,74 @@ MAX_TEXT = 4_000
 _CODE = re.compile(
     r"(?<![A-Za-z])(?:nvidia|gpu|dcgm)?(s?xid)s?(?: ?(?:code|error|err|event|number)s?){0,2}"
     r"(?:[ _:=#-]{0,3}(?:\((?:PCI:?)?(?P<pci>[0-9a-f:.]{5,20})[^()]{0,40}\) ?: ?)?| ?[(\[]#?)"
-    r"(?P<number>[0-9]{1,5})(?:\.(?P<part>[0-9]{1,3}))?(?![0-9]|[.,][0-9])",
+    r"(?P<number>[0-9]{1,5})(?:\.(?P<part>[0-9]{1,3}))?(?![0-9]|\.[0-9]|,[0-9]{3})",
     re.IGNORECASE,
 )
+_UNIT = r"x|times|gpus?|nodes?|hosts?|jobs?|events?|errors?|m?s|sec(?:ond)?s?|min(?:ute)?s?|h|hours?|days?|[GM]i?B"
+_NEXT = re.compile(
+    r" {0,2}(?:(?:[,;/&+|]|, ?(?:and|or|then)|and|or|then|plus|followed by) {0,2})(?:s?xids? ?[:#-]? ?)?"
+    r"(?P<number>[0-9]{1,5})(?![0-9A-Za-z_%°:-]|[.,][0-9]{3}|\.[0-9])(?! {0,2}(?:" + _UNIT + r")\b)",
+    re.IGNORECASE,
+)
+"""A further code of a list: `13, 79`, `94 and 79`, `79/74`; not how often, nor on how many."""
+_NOT = re.compile(r"\b(?:no|without|never|not an?|n't an?) (?:(?!longer)[A-Za-z]{1,12} ){0,2}$", re.IGNORECASE)
+_WRITER = re.compile(
+    r"(?:^|\s)[A-Za-z0-9_./@-]{1,64}\[[0-9]{1,10}\]: "
+    r"|(?:[A-Z][a-z]{2} [ 0-9]?[0-9] |-[0-9]{2}[T ])[0-9]{2}:[0-9]{2}:[0-9]{2}\S{0,14} "
+    r"(?!(?:node|host|on) )\S{1,253} (?!kernel: )[A-Za-z0-9_./@-]{1,64}: "
+)
+"""Who wrote a log line that a text quotes, where that wasn't the kernel: `checker[12]: `, `10:00:00 gpu-1 alice: `."""
+_SPEAKS = re.compile(r"(?i:(?<![A-Za-z])(?:nvidia|gpu|dcgm)?s?xid)|(?<=[a-z])S?X(?:id|ID)|(?<=GPU)S?X(?:id|ID)")
 _COUNT = re.compile(r"(?:codes|errors|errs|events|numbers|xids)[ _#([-]{0,3}$", re.IGNORECASE)
 _PCI = re.compile(
     r"(?<![0-9a-f:])(?:PCI:)?[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?(?![0-9a-f:])", re.IGNORECASE
 )
 _GPU = re.compile(r"(?<![A-Za-z])GPU(?: id| index)?[ #:_-]{0,2}([0-9]{1,3})(?![0-9a-f%]|[:.-][0-9a-f])", re.IGNORECASE)
-_ON = re.compile(r"\bon (?:node |host )?([A-Za-z0-9][A-Za-z0-9._-]{1,252})")
+_ON = re.compile(
+    r"\bon (?:(?P<said>(?:node|host|machine|instance)[ :=]{1,2}))?(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{1,252})"
+    r"|\b(?:node|host|hostname)(?: ?[=:] ?)(?P<named>[A-Za-z0-9][A-Za-z0-9._-]{1,252})",
+    re.IGNORECASE,
+)
+_OF_NAME = re.compile(r"(?:\b(?:node|host|machine|instance|hostname)[ :=]{1,3}|[A-Za-z0-9][._-])$", re.IGNORECASE)
+"""What stands before the name of a machine, whose `gpu-12` is no GPU's index."""
+
+
+def xid_codes(text: str | None) -> tuple[str, ...]:
+    """Each Xid and SXid that a text names, in order: `xid/79`, `sxid/12028`. What it denies ("no Xid 79") isn't named,
+    nor what it quotes out of a log where a process had written it."""
+    text = (text or "")[:MAX_TEXT]
+    found: dict[str, None] = {}
+    begin, end, written = 0, -1, None
+    for m in _CODE.finditer(text):
+        if m.start() > end:
+            begin, end = text.rfind("\n", 0, m.start()) + 1, text.find("\n", m.start()) % (len(text) + 1)
+            written = _WRITER.search(text[begin:end])
+        space, number = m[1].lower(), int(m["number"])
+        top = 65_536 if space == "sxid" else 1_000
+        by_process = written is not None and begin + written.end() <= m.start()
+        if by_process or _NOT.search(text[max(begin, m.start() - 60) : m.start()]):
+            continue
+        numbers, at = [number], m.end()
+        while more := _NEXT.match(text, at):
+            numbers.append(int(more["number"]))
+            at = more.end()
+        counts = _COUNT.search(m[0][: m.start("number") - m.start()])
+        # `149.37` is NVLink 5's code with its part; of any other it is a number that says something else.
+        alone = not m["part"] or number in nvlink5.CODES
+        if (not counts or len(numbers) > 1) and alone:
+            found |= dict.fromkeys(fault_code(space, n) for n in numbers if 0 < n < top)
+    return tuple(found)
 
 
 def xid_code(*texts: str | None) -> str | None:
-    """`xid/79` or `sxid/12028`; None where no text names one, or where the texts name several."""
-    found: set[str] = set()
-    for text in texts:
-        for m in _CODE.finditer((text or "")[:MAX_TEXT]):
-            space, number = m[1].lower(), int(m["number"])
-            top = 65_536 if space == "sxid" else 1_000
-            counts = _COUNT.search(m[0][: m.start("number") - m.start()])
-            # `149.37` is NVLink 5's code with its part; of any other it is a number that says something else.
-            alone = not m["part"] or number in nvlink5.CODES
-            if 0 < number < top and not counts and alone:
-                found.add(fault_code(space, number))
+    """The one that the texts name; None where they name none, or several."""
+    found = {code for text in texts for code in xid_codes(text)}
     return found.pop() if len(found) == 1 else None
+
+
+def speaks_of_xids(text: str) -> bool:
+    """`GpuXid`, `NVIDIA_XID_ERRORS`; not `TaxId`."""
+    return _SPEAKS.search(text[:MAX_TEXT]) is not None
 
 
 def severity_of(code: str | None) -> Severity | None:
@@ -53,14 +97,20 @@ def pci_in(text: str | None) -> str | None:
 
 
 def gpu_in(text: str | None) -> str | None:
-    """The one GPU index in a text (`GPU 4`, `gpu4`); never a count (`4 GPUs`)."""
-    found = {g for m in _GPU.finditer((text or "")[:MAX_TEXT]) if (g := gpu(m[1]))}
+    """The one GPU index in a text (`GPU 4`, `gpu4`); never a count (`4 GPUs`), nor a machine's name (`node gpu-4`)."""
+    text = (text or "")[:MAX_TEXT]
+    places = (m for m in _GPU.finditer(text) if not _OF_NAME.search(text[max(0, m.start() - 12) : m.start()]))
+    found = {g for m in places if (g := gpu(m[1]))}
     return found.pop() if len(found) == 1 else None
 
 
 def node_after_on(text: str | None) -> str | None:
-    """`gpu-node-07` of "XID 79 on gpu-node-07": a name with a digit in it, and the only such."""
-    names = {m[1].rstrip("._-") for m in _ON.finditer((text or "")[:MAX_TEXT])}
-    found = {n for n in names if any(c.isdigit() for c in n) and not n.isdigit() and is_node_name(n)}
-    found = {n for n in found if not _GPU.fullmatch(n)}
+    """`gpu-node-07` of "XID 79 on gpu-node-07": a name with a digit in it, and the only such. `gpu-12` is a machine
+    only where it is called one ("on node gpu-12", "node=gpu-12")."""
+    found: set[str] = set()
+    for m in _ON.finditer((text or "")[:MAX_TEXT]):
+        name, called = (m["name"] or m["named"]).rstrip("._-"), m["said"] or m["named"]
+        named = any(c.isdigit() for c in name) and not name.isdigit() and is_node_name(name)
+        if named and (called or not _GPU.fullmatch(name)):
+            found.add(name)
     return found.pop() if len(found) == 1 else None

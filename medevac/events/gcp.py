@@ -13,18 +13,23 @@ from pydantic import JsonValue
 
 from medevac.events import gcp_monitoring
 from medevac.events.envelopes import pubsub_data
-from medevac.events.event import Kind, Statement
-from medevac.events.freetext import pci_in, severity_of, xid_code
+from medevac.events.event import Kind, Severity, Statement
+from medevac.events.freetext import severity_of, speaks_of_xids
+from medevac.events.kmsg_prefix import Record, of_line
+from medevac.events.kmsg_records import MAX_LINE, of_fields
+from medevac.events.kmsg_text import fault_of
 from medevac.events.parsing import Parsed, ParseError, Payload
 from medevac.events.reading import (
     Fields,
     Reading,
+    clean,
     entities,
     fault_code,
     instant,
     is_node_name,
     json_value,
     looks_like_json,
+    nvswitch,
     peek_json,
     quote,
     read_json,
@@ -54,6 +59,10 @@ METADATA_WORDS = {
 """Plain answers of `instance/maintenance-event` and `instance/preempted`."""
 _MESSAGE = frozenset(("messageId", "message_id", "publishTime", "publish_time"))
 """Beside `data`: a message of Pub/Sub without what was wrapped around it."""
+KERNEL_LOGS = frozenset(("kern", "kernel", "kern.log", "kmsg", "dmesg"))
+"""Last part of a log's name, where it holds the kernel's lines alone."""
+CONSOLE_LOG = "serialconsole.googleapis.com"
+"""Beside the kernel's lines, which have their uptime before them, it holds what processes print."""
 _NAME = re.compile(r"projects/[^/]{1,80}/zones/[^/]{1,60}/instances/([^/]{1,253})")
 
 
@@ -70,7 +79,7 @@ def parse(payload: Payload) -> Parsed:
         return reading.parsed()
     document = read_json(payload.body)
     if isinstance(document, dict) and "receivedMessages" in document:
-        for i, item in enumerate(Fields.of(document).list("receivedMessages"), 1):
+        for i, item in enumerate(reading.first(Fields.of(document).parts("receivedMessages")), 1):
             with reading.part(f"receivedMessages {i}"):
                 _message(reading, Fields.of(item, f"receivedMessages {i}").fields("message"))
     elif isinstance(document, dict) and isinstance(document.get("message"), dict):
@@ -81,7 +90,7 @@ def parse(payload: Payload) -> Parsed:
         _gke(reading, payload.headers, payload.headers.get("payload", ""), "")
     else:
         held = document.get("entries") if isinstance(document, dict) else document
-        entries = Fields({"entries": held}).list("entries") if isinstance(held, list) else [document]
+        entries = reading.first(held) if isinstance(held, list) else [document]
         for i, item in enumerate(entries, 1):
             with reading.part(f"entry {i}"):
                 _entry(reading, Fields.of(item))
@@ -169,13 +178,13 @@ def _entry(reading: Reading, fields: Fields) -> None:
         raise ParseError("neither a log entry, a notification nor a metadata answer of Google Cloud")
 
 
-def _other(reading: Reading, fields: Fields) -> None:
+def _other(reading: Reading, fields: Fields, words: str = "") -> None:
     """A log entry without anything that is read here: seen by people, acted on by nobody."""
     log = fields.scalar("logName") or "a log"
     reading.add(
         Kind.INFO, "gcp/log-entry", part=fields.value, key=("log-entry", log), id=fields.maybe_text("insertId"),
-        actionable=False, starts_at=instant(fields.get("timestamp")), summary=f"an entry of {log} that isn't read",
-        detail=_place(fields),
+        actionable=False, starts_at=instant(fields.get("timestamp")),
+        summary=words or f"an entry of {log} that isn't read", detail=_place(fields),
     )  # fmt: skip
 
 
@@ -266,20 +275,39 @@ def _of_container(fields: Fields) -> bool:
     return kind in ("k8s_container", "k8s_pod") or fields.text("logName", "").endswith(("/stdout", "/stderr"))
 
 
+def _kernels_own(fields: Fields, record: Record) -> bool:
+    """The log or the line says that the kernel wrote it. A bare line of another log may be anybody's."""
+    log = fields.text("logName", "").rsplit("/", 1)[-1].lower()
+    by_log = log in KERNEL_LOGS or (log.startswith(CONSOLE_LOG) and record.uptime is not None)
+    return (by_log or record.attested) and not record.container and not _of_container(fields)
+
+
 def _line(reading: Reading, fields: Fields) -> None:
-    """A log line of a machine: only a kernel's Xid says something."""
+    """A log line of a machine: a fault only where it is the kernel's own. What else speaks of an Xid informs."""
     held = fields.fields("jsonPayload", {})
-    text = fields.text("textPayload", "") or held.text("message", "") or held.text("MESSAGE", "")
-    code = xid_code(text) if "NVRM" in text or "nvidia" in text.lower() else None
-    if code is None:
+    if text := fields.text("textPayload", ""):
+        record = of_line(clean(text[:MAX_LINE].split("\n")[0]))
+    elif any(isinstance(held.get(key), str | list) for key in ("MESSAGE", "message", "log", "msg")):
+        record = of_fields(held)
+        text = record.text
+    else:
         return
+    fault = fault_of(record.message)
+    if fault is None or not record.kernel:
+        if speaks_of_xids(text):
+            _other(reading, fields, f"not the kernel's word: {text}")
+        return
+    code = fault_code("sxid" if fault.is_switch else "xid", fault.code)
     labels = {**fields.fields("resource", {}).texts("labels"), **fields.texts("labels")}
     subject = labels.get("node_name") or labels.get("compute.googleapis.com/resource_name") or labels.get("instance_id")
     if subject is not None and not is_node_name(subject):
         raise ParseError(f"node name {quote(subject)} is not a valid node name")
+    none_wanted = fault.detail.get("recovery_code") == 0
     reading.add(
-        Kind.FAULT, code, part=fields.value, key=(subject, code, pci_in(text)), id=fields.maybe_text("insertId"),
-        subject=subject, actionable=not _of_container(fields), severity=severity_of(code),
-        entities=entities(pci_in(text)),
-        starts_at=instant(fields.get("timestamp")), summary=text, detail=_place(fields),
+        Kind.INFO if none_wanted else Kind.FAULT, code, part=fields.value, key=(subject, code, fault.pci),
+        id=fields.maybe_text("insertId"), subject=subject,
+        actionable=not none_wanted and _kernels_own(fields, record),
+        severity=Severity.WARNING if fault.word == "nonfatal" else severity_of(code), boot_id=record.boot_id,
+        entities=entities(fault.pci, *fault.entities, nvswitch(fault.switch)),
+        starts_at=instant(fields.get("timestamp")), summary=text, detail={**fault.detail, **_place(fields)},
     )  # fmt: skip

@@ -49,14 +49,15 @@ def read(reading: Reading, body: Fields) -> None:
     resource = incident.fields("resource", {}).texts("labels")
     known = incident.fields("metadata", {})
     system = {k: v for k, v in _texts(known, "system_labels").items() if k in ("name", "node_name")}
-    labels = {**_texts(known, "user_labels"), **_texts(incident, "policy_user_labels"), **resource, **metric}
+    rule = _texts(incident, "policy_user_labels")
+    labels = {**_texts(known, "user_labels"), **rule, **resource, **metric}
     named = {**{k: v for k, v in labels.items() if k != "name"}, **system}
     subject = None if test else next((named[k] for k in _NODE if is_node_name(named.get(k))), None)
     policy = incident.text("policy_name", "") or incident.text("condition_name", "")
     if policy.startswith("projects/"):  # the policy's address, beside its name for people
         policy = incident.text("policy_display_name", "") or incident.text("condition_name", "") or policy
     words = incident.text("summary", "")
-    code = alert_code(policy or "unnamed", labels, [incident.text("condition_name", ""), words])
+    code = alert_code(policy or "unnamed", labels, [incident.text("condition_name", ""), words], rule=rule)
     url = incident.text("url", "")
     reading.add(
         kind,

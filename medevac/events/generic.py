@@ -91,7 +91,7 @@ def recognises(payload: Payload) -> bool:
 def parse(payload: Payload) -> Parsed:
     reading = Reading(SOURCE)
     if payload.headers.get("content-type", "").lower().startswith(cloudevents.STRUCTURED):
-        for where, found in cloudevents.envelopes(payload):
+        for where, found in reading.first(cloudevents.envelopes(payload)):
             with reading.part(where):
                 envelope = cloudevents.opened(found, where)
                 data = dict(Fields.of(envelope.data, "data").value)
@@ -100,9 +100,9 @@ def parse(payload: Payload) -> Parsed:
         return reading.parsed()
     body = read_json(payload.body)
     if isinstance(body, list):
-        items: list[JsonValue] = list(Fields({"body": body}).list("body"))
+        items: list[JsonValue] = list(reading.first(body))
     elif isinstance(body, dict) and "events" in body:
-        items = list(Fields(body).list("events"))
+        items = list(reading.first(Fields(body).parts("events")))
         if len(body) > 1:
             raise ParseError(f"unknown fields beside events: {', '.join(sorted(set(body) - {'events'}))[:200]}")
     else:

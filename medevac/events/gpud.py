@@ -11,7 +11,7 @@ import re
 from pydantic import JsonValue
 
 from medevac.events.event import Kind, Statement
-from medevac.events.freetext import gpu_in, pci_in, severity_of, xid_code
+from medevac.events.freetext import gpu_in, pci_in, severity_of, xid_codes
 from medevac.events.parsing import Parsed, ParseError, Payload
 from medevac.events.reading import (
     Fields,
@@ -20,6 +20,7 @@ from medevac.events.reading import (
     fault_code,
     gpu_uuid,
     instant,
+    join_key,
     looks_like_json,
     peek_json,
     read_json,
@@ -36,7 +37,7 @@ def parse(payload: Payload) -> Parsed:
     reading = Reading(SOURCE)
     document = read_json(payload.body)
     held: list[JsonValue] = document if isinstance(document, list) else [document]
-    for i, item in enumerate(Fields({"body": held}).list("body"), 1):
+    for i, item in enumerate(reading.first(held), 1):
         with reading.part(f"item {i}"):
             _component(reading, Fields.of(item, f"item {i}"))
     if reading.refused and not reading.events and len(reading.refused) == len(held):
@@ -79,19 +80,22 @@ def _named(*texts: str) -> tuple[str, ...]:
 def _event(reading: Reading, component: str, fields: Fields) -> None:
     name, message = fields.text("name"), fields.text("message", "")
     extra = _flat(fields.get("extra_info") or fields.get("extraInfo"))
-    code = xid_code(message) or xid_code(*extra) if "xid" in name.lower() or "xid" in component.lower() else None
+    speaks = "xid" in f"{component} {name}".lower()
+    codes = xid_codes(message) or tuple(dict.fromkeys(c for text in extra for c in xid_codes(text))) if speaks else ()
     word = fields.text("type", "Unknown")
     if name in LIFECYCLE_NAMES or (component == "os" and "reboot" in name):
         kind = Kind.LIFECYCLE
     else:
         kind = Kind.FAULT if word.lower() in ("fatal", "critical", "warning") else Kind.INFO
     time = instant(fields.get("time"))
-    reading.add(
-        kind, code or fault_code("gpud", component, name), part=fields.value,
-        key=(component, name, fields.text("time", ""), message), severity=severity_word(word) or severity_of(code),
-        entities=_named(message, *extra), starts_at=time, summary=f"{component}: {message or name}",
-        detail={"component": component, "name": name, "type": word, **_advice(fields)},
-    )  # fmt: skip
+    for code in codes or (None,):
+        reading.add(
+            kind, code or fault_code("gpud", component, name), part=fields.value,
+            key=(component, name, fields.text("time", ""), *((code,) if len(codes) > 1 else ()), message),
+            severity=severity_word(word) or severity_of(code),
+            entities=_named(message, *extra), starts_at=time, summary=f"{component}: {message or name}",
+            detail={"component": component, "name": name, "type": word, **_advice(fields)},
+        )  # fmt: skip
 
 
 def _state(reading: Reading, component: str, fields: Fields) -> None:
@@ -101,16 +105,20 @@ def _state(reading: Reading, component: str, fields: Fields) -> None:
     if not health:
         health = "Healthy" if fields.boolean("healthy") else "Unhealthy"
     extra = _flat(fields.get("extra_info") or fields.get("extraInfo"))
-    code = xid_code(reason) if "xid" in f"{component} {name}".lower() else None
+    codes = xid_codes(reason) if "xid" in f"{component} {name}".lower() else ()
     kind = {"Unhealthy": Kind.FAULT, "Degraded": Kind.FAULT, "Healthy": Kind.RECOVERED}.get(health, Kind.INFO)
-    reading.add(
-        kind, code or fault_code("gpud", component, *([name] if name != component else [])), part=fields.value,
-        key=("state", component, name), statement=Statement.LEVEL, severity=severity_of(code),
-        entities=entities(*_named(reason, *extra), gpu_in(reason)) if kind is Kind.FAULT else (),
-        starts_at=instant(fields.get("time")), summary=f"{component}: {health} {reason}",
-        detail={"component": component, "name": name, "health": health, "error": fields.maybe_text("error"),
-                "run_mode": fields.maybe_text("run_mode"), **_advice(fields)},
-    )  # fmt: skip
+    key = join_key("state", component, name)
+    for code in (codes if kind is not Kind.RECOVERED or len(codes) == 1 else ()) or (None,):
+        reading.add(
+            kind, code or fault_code("gpud", component, *([name] if name != component else [])), part=fields.value,
+            key=key if len(codes) < 2 or code is None else join_key("state", component, name, code),
+            series=key if len(codes) > 1 and code else None,
+            statement=Statement.LEVEL, severity=severity_of(code),
+            entities=entities(*_named(reason, *extra), gpu_in(reason)) if kind is Kind.FAULT else (),
+            starts_at=instant(fields.get("time")), summary=f"{component}: {health} {reason}",
+            detail={"component": component, "name": name, "health": health, "error": fields.maybe_text("error"),
+                    "run_mode": fields.maybe_text("run_mode"), **_advice(fields)},
+        )  # fmt: skip
 
 
 def _advice(fields: Fields) -> dict[str, JsonValue]:

@@ -22,8 +22,7 @@ def parse(payload: Payload) -> Parsed:
     if version not in (None, VERSION):
         raise ParseError(f"unsupported webhook payload version {quote(version)}, expected {quote(VERSION)}")
     reading = Reading(SOURCE)
-    alerts = body.list("alerts")
-    reading.truncated = max(0, body.integer("truncatedAlerts", 0))
+    alerts = reading.first(body.parts("alerts"))
     common, notes = body.texts("commonLabels"), body.texts("commonAnnotations")
     for i, alert in enumerate(alerts, 1):
         with reading.part(f"alert {i}"):
@@ -37,6 +36,9 @@ def parse(payload: Payload) -> Parsed:
                 event = event.model_copy(update={"kind": Kind.INFO, "actionable": False})
             kept = {k: v for k, v in more.items() if v is not None}
             reading.events[-1] = event.model_copy(update={"detail": {**event.detail, **kept}})
+    reading.truncated = max(0, body.integer("truncatedAlerts", 0))
+    if reading.left:
+        alertmanager.held_back_by(reading, 0, body, payload)
     return reading.parsed()
 
 

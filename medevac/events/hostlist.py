@@ -10,6 +10,8 @@ from medevac.events.parsing import ParseError
 from medevac.events.reading import node_name, quote
 
 MAX_HOSTS = 4_096
+MAX_CLUSTER = 65_536
+"""Nodes of the largest cluster that Slurm runs; a list of more is none of its."""
 MAX_TEXT = 65_536
 _RANGE = re.compile(r"([0-9]{1,12})(?:-([0-9]{1,12}))?")
 
@@ -32,6 +34,17 @@ def expand(text: str, limit: int = MAX_HOSTS) -> tuple[str, ...]:
     if not found:
         raise ParseError(f"hostlist {quote(text, 60)} names no node")
     return tuple(found)
+
+
+def size(text: str) -> int:
+    """How many names a list has, repeats counted, without building one. Raises where brackets or ranges are none."""
+    total = 0
+    for item in _items(text[:MAX_TEXT]):
+        count = 1
+        for part in _parts(item):
+            count *= sum(high - low + 1 for low, high, _ in _ranges(part)) if part.startswith("[") else 1
+        total += count
+    return total
 
 
 def _items(text: str) -> Iterator[str]:
@@ -62,6 +75,15 @@ def _choices(part: str, limit: int) -> list[str]:
     if not part.startswith("["):
         return [part]
     found: list[str] = []
+    for low, high, width in _ranges(part):
+        if high - low + 1 + len(found) > limit:
+            raise ParseError(f"hostlist range {quote(part, 40)} expands to more nodes than allowed ({limit})")
+        found += [str(n).zfill(width) for n in range(low, high + 1)]
+    return found
+
+
+def _ranges(part: str) -> Iterator[tuple[int, int, int]]:
+    """First, last and the digits of each range between brackets."""
     for piece in part[1:-1].split(","):
         m = _RANGE.fullmatch(piece.strip())
         if m is None:
@@ -69,7 +91,4 @@ def _choices(part: str, limit: int) -> list[str]:
         low, high = int(m[1]), int(m[2] or m[1])
         if high < low:
             raise ParseError(f"hostlist range {quote(piece, 40)} runs backwards")
-        if high - low + 1 + len(found) > limit:
-            raise ParseError(f"hostlist range {quote(piece, 40)} expands to more nodes than allowed ({limit})")
-        found += [str(n).zfill(len(m[1])) for n in range(low, high + 1)]
-    return found
+        yield low, high, len(m[1])

@@ -26,6 +26,8 @@ class Record:
     """Out of a container's output: whoever wrote it may be showing the kernel's log, or anything else."""
     device: str | None = None
     """The GPU that the line names before the kernel's words, as an entity."""
+    attested: bool = False
+    """What stands before the message says that the kernel wrote it; a bare line shows nobody as its writer."""
 
     @property
     def seconds(self) -> float | None:
@@ -63,10 +65,16 @@ _FULL = re.compile(
 )
 _UNIX = re.compile(r"([0-9]{9,10}\.[0-9]{3,9}) (?=\S{1,253} kernel: )")
 _CLASSIC = re.compile(
-    rf"(?:[0-9]{{4}} )?{_WORD} [ 0-9]?[0-9] (?:[0-9]{{4}} )?[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:\.[0-9]{{1,9}})? "
+    rf"(?:{_WORD} (?={_WORD} ))?(?:[0-9]{{4}} )?{_WORD} [ 0-9]?[0-9] (?:[0-9]{{4}} )?"
+    r"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})? (?:[0-9]{4} )?"
 )
 _REPEATED = re.compile(r"message repeated [0-9]{1,9} times: \[ ?(.*?)\]?$", re.DOTALL)
 _TAGGED = re.compile(r"(?:(\S{0,252}[^\s:]) )?([A-Za-z0-9_./@-]{1,64})(\[[0-9]{1,10}\])?: ?")
+_PRI_TEXT = re.compile(
+    r"(?:(\S{1,253}) )?(kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local[0-7])"
+    r"\.(?:emerg|panic|alert|crit|err|error|warn|warning|notice|info|debug)(?:<[0-9]{1,3}>)? "
+)
+"""Host, and the facility with the level, as BusyBox' syslogd and rsyslog's `pri-text` write them before the tag."""
 _RFC5424 = re.compile(r"(\S{1,253}) (\S{1,48}) (?:-|(\S{1,128})) \S{1,32} (?:-|\[[^\]]{0,2000}\]) ?")
 """Host, writer, and the process id, which the kernel has none of: `logger -t kernel` has one."""
 
@@ -78,7 +86,7 @@ def of_line(line: str) -> Record:
         return replace(of_line(line[m.end() :]), text=line, container=True)
     if m := _WATCHED.match(line):
         return replace(of_line(line[m.end() :]), text=line, container=True, device=gpu_uuid(m["uuid"]))
-    rest, kernel = line.strip(), True
+    rest, kernel, attested = line.strip(), True, False
     host: str | None = None
     time: datetime | None = None
     uptime: float | None = None
@@ -87,11 +95,13 @@ def of_line(line: str) -> Record:
     syslog5424 = False
     if m := _PRIORITY.match(rest):
         kernel, rest = int(m[1]) >> 3 == 0, rest[m.end() :]
+        attested = kernel
         syslog5424 = m[0].endswith("1 ")
     if m := _NODE.match(rest):
         host, rest = m[1], rest[m.end() :]
     if m := _DECODED.match(rest):
         kernel, rest = kernel and m[1] == "kern", rest[m.end() :]
+        attested = kernel
     if m := _ISO.match(rest):
         time, rest = instant(m[1].replace(" +", "+").replace(" -", "-")), rest[m.end() :]
     elif m := _FULL.match(rest):
@@ -100,6 +110,9 @@ def of_line(line: str) -> Record:
         time, rest = epoch(m[1]), rest[m.end() :]
     elif m := _CLASSIC.match(rest):
         rest = rest[m.end() :]
+    if m := _PRI_TEXT.match(rest):
+        host, kernel, rest = m[1] or host, kernel and m[2] == "kern", rest[m.end() :]
+        attested = kernel
     written_by = _RFC5424 if syslog5424 else _TAGGED
     if not _is_message(rest) and (m := written_by.match(rest)):
         host = m[1] or host
@@ -108,6 +121,7 @@ def of_line(line: str) -> Record:
             kernel, rest = False, rest[m.start(2) :]
         else:
             kernel, rest = kernel and m[2] == "kernel" and m[3] is None, rest[m.end() :]
+            attested = attested or host is not None
             if m := _REPEATED.match(rest):
                 rest = m[1]
     if m := _UPTIME.match(rest):
@@ -118,7 +132,8 @@ def of_line(line: str) -> Record:
         rest = rest[m.end() :]
     if not _is_message(rest) and (m := _TAGGED.match(rest)) and m[2] == "kernel":
         host, kernel, rest = host or m[1], kernel and m[3] is None, rest[m.end() :]
-    return Record(line, rest, kernel, host if is_node_name(host) else None, time, uptime)
+    named = host if is_node_name(host) else None
+    return Record(line, rest, kernel, named, time, uptime, attested=attested and kernel)
 
 
 def _is_message(text: str) -> bool:

@@ -135,11 +135,9 @@ def _export(body: bytes) -> Iterator[Record | ParseError]:
 
 def _held(held: dict[str, JsonValue], number: int) -> Iterator[Record | ParseError]:
     """A record of named fields; one without a message says nothing."""
-    if number > MAX_PARTS:
-        raise ParseError(f"body has more than the {MAX_PARTS} records allowed")
     if "MESSAGE" in held:
         try:
-            yield _journal(Fields(held, f"record {number}"))
+            yield of_fields(Fields(held, f"record {number}"))
         except ParseError as error:
             yield error
 
@@ -156,14 +154,14 @@ def _json(text: str) -> Iterator[Record | ParseError]:
     except ParseError as error:
         pretty = _PRETTY.split(text) if text.lstrip().startswith("{\n") else text.split("\n")
         parts = [part for part in pretty if part.strip()]
-        if len(parts) < 2 or len(parts) > MAX_PARTS:
+        if len(parts) < 2 or len(parts) > 20 * MAX_PARTS:
             raise error from None
         found += [_document(part, f"line {i}") for i, part in enumerate(parts, 1)]
         if all(isinstance(item, ParseError) for item in found):
             raise error from None
     for i, item in enumerate(found, 1):
         try:
-            yield item if isinstance(item, ParseError) else _journal(Fields.of(item, f"record {i}"))
+            yield item if isinstance(item, ParseError) else of_fields(Fields.of(item, f"record {i}"))
         except ParseError as error:
             yield error
 
@@ -175,7 +173,8 @@ def _document(text: str, where: str) -> JsonValue | ParseError:
         return error
 
 
-def _journal(fields: Fields) -> Record:
+def of_fields(fields: Fields) -> Record:
+    """A record as a journal or a shipper holds it. Raises `ParseError` where it has no message."""
     message = fields.get("MESSAGE")
     for key in ("message", "log", "msg"):
         message = message if message is not None else fields.get(key)
@@ -203,6 +202,7 @@ def _journal(fields: Fields) -> Record:
         _dashed(boot) if _BOOT.fullmatch(boot) else None,
         inner.container or fields.get("stream") in ("stdout", "stderr") or "kubernetes" in fields,
         inner.device,
+        kernel and (transport == "kernel" or facility == "0" or inner.attested),
     )
 
 

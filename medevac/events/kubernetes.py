@@ -14,9 +14,10 @@ from pydantic import JsonValue
 
 from medevac.events.envelopes import json_documents
 from medevac.events.event import Kind, Severity, Statement
-from medevac.events.freetext import pci_in, severity_of, xid_code
+from medevac.events.freetext import MAX_TEXT, pci_in, severity_of, xid_codes
 from medevac.events.parsing import Parsed, ParseError, Payload
-from medevac.events.reading import Fields, Reading, entities, fault_code, instant, node_name, severity_word
+from medevac.events.reading import Fields, Reading, entities, fault_code, instant, join_key, node_name, severity_word
+from medevac.faults.catalogue import lookup
 
 EKS_CONDITIONS = frozenset(
     ("AcceleratedHardwareReady", "ContainerRuntimeReady", "KernelReady", "NetworkingReady", "StorageReady")
@@ -28,6 +29,8 @@ PLANNED = {"VMEventScheduled": "maintenance/VMEventScheduled", "MaintenancePlann
 _GOOD_WHEN_TRUE = re.compile(r"(?:Ready|(?<!Un)(?:Healthy|Available)|OK|Passed|Succeeded)$")
 LONG_SERIES = timedelta(minutes=30)
 """An Event that has repeated for longer speaks of its latest occurrence: by its first it would look stale."""
+_DCGM = re.compile(r"\bDCGM ?(health|field) ?(?:code|error) ?#?([0-9]{1,5})\b", re.IGNORECASE)
+_DCGM_WORDS = {"health": "HealthCode", "field": "FieldError"}
 OWN = re.compile(r"(?:^|[./-])medevac", re.IGNORECASE)
 """Our own conditions, and Events of our own component: echoes, never faults."""
 LIFECYCLE_REASONS = frozenset(
@@ -43,11 +46,11 @@ def bad_status(condition: str) -> str:
 def read_objects(source: str, payload: Payload) -> Parsed:
     """Nodes, Events, lists of them, and watch frames, one document or one on each line."""
     reading = Reading(source)
-    for where, document in json_documents(payload.body):
+    for where, document in json_documents(payload.body, reading):
         with reading.part(where):
             if isinstance(document, ParseError):
                 raise document
-            for place, item in _objects(document, where):
+            for place, item in _objects(reading, document, where):
                 with reading.part(place):
                     _read(reading, Fields.of(item, place if place != "body" else ""), item)
     if reading.refused and not reading.events and len(reading.refused) == 1:
@@ -55,12 +58,12 @@ def read_objects(source: str, payload: Payload) -> Parsed:
     return reading.parsed()
 
 
-def _objects(document: JsonValue, where: str) -> Iterator[tuple[str, JsonValue]]:
+def _objects(reading: Reading, document: JsonValue, where: str) -> Iterator[tuple[str, JsonValue]]:
     if isinstance(document, dict) and isinstance(document.get("items"), list):
-        for i, item in enumerate(Fields.of(document).list("items"), 1):
+        for i, item in enumerate(reading.first(Fields.of(document).parts("items")), 1):
             yield f"item {i}", _typed(item, document)
     elif isinstance(document, list):
-        for i, item in enumerate(Fields({"items": document}).list("items"), 1):
+        for i, item in enumerate(reading.first(document), 1):
             yield f"item {i}", item
     else:
         yield where, document
@@ -127,23 +130,38 @@ def _condition(reading: Reading, fields: Fields, node: str, boot_id: str | None,
     if status == "Unknown" and kind != "Ready" and reason == "NodeStatusUnknown":
         return  # said once, by Ready
     bad = status == bad_status(kind) or (kind == "Ready" and status != "True")
-    fault, severity = fault_code("condition", kind), None
-    if bad and (code := _code(kind, reason, message)):
-        fault = code
-        severity = severity_of(code)
-        if severity is None and code.startswith("xid/") and reason.endswith("Warning"):
-            severity = Severity.WARNING
+    eks = kind in EKS_CONDITIONS
+    speaks = eks or "NVRM" in message or "xid" in f"{kind} {reason}".lower()
+    named = _codes(reason, message, speaks, eks) if bad else ()
+    faults = named or (fault_code("condition", kind),)
     if kind in PLANNED:
-        said, fault = (Kind.PLANNED if bad else Kind.RECOVERED), PLANNED[kind]
+        said, faults = (Kind.PLANNED if bad else Kind.RECOVERED), (PLANNED[kind],)
     elif kind in FACTS or own:
         said = Kind.INFO
     else:
         said = Kind.FAULT if bad else Kind.INFO if status == "Unknown" else Kind.RECOVERED
+    whole = join_key("condition", node, kind)
+    for fault in faults:
+        severity = severity_of(fault) if fault in named else None
+        if severity is None and fault.startswith("xid/") and reason.endswith("Warning"):
+            severity = Severity.WARNING
+        _add_condition(reading, fields, said, fault, node, boot_id, common, severity=severity, own=own,
+                       key=whole if len(faults) == 1 else join_key("condition", node, kind, fault),
+                       series=whole if len(faults) > 1 else None)  # fmt: skip
+
+
+def _add_condition(
+    reading: Reading, fields: Fields, said: Kind, fault: str, node: str, boot_id: str | None, common: dict[str, Any],
+    *, severity: Severity | None, own: bool, key: str, series: str | None,
+) -> None:  # fmt: skip
+    kind, status = fields.text("type"), fields.text("status")
+    reason, message = fields.text("reason", ""), fields.text("message", "")
     reading.add(
         said,
         fault,
         part=fields.value,
-        key=("condition", node, kind),
+        key=key,
+        series=series,
         subject=node,
         statement=Statement.LEVEL,
         severity=severity,
@@ -162,14 +180,18 @@ def _condition(reading: Reading, fields: Fields, node: str, boot_id: str | None,
     )
 
 
-def _code(kind: str, reason: str, message: str) -> str | None:
-    """What the reason names more exactly than the condition: an Xid, or an EKS agent's own reason."""
-    speaks = "NVRM" in message or "xid" in f"{kind} {reason}".lower()
-    if code := xid_code(reason) or (xid_code(message) if speaks else None):
-        return code
-    if kind in EKS_CONDITIONS and reason.startswith(("Nvidia", "DCGM", "FabricManager", "Neuron")):
-        return fault_code("eks", reason)
-    return None
+def _codes(reason: str, message: str, speaks: bool, of_eks: bool) -> tuple[str, ...]:
+    """What reason and message (where it `speaks` of codes) name more exactly than a condition's type: Xids, and an EKS
+    agent's own reasons.
+
+    A condition has one reason, of whichever fault raised or changed it last; its message lists the others, too. The
+    gravest stands last: who compares a condition with what it said before looks at that one."""
+    found = dict.fromkeys((*xid_codes(reason), *(xid_codes(message) if speaks else ())))
+    if of_eks:
+        agents = reason.startswith(("Nvidia", "DCGM", "FabricManager", "Neuron")) and not xid_codes(reason)
+        told = [f"DCGM{_DCGM_WORDS[m[1].lower()]}{m[2]}" for m in _DCGM.finditer(message[:MAX_TEXT])]
+        found |= dict.fromkeys(fault_code("eks", one) for one in ([reason] if agents else []) + told)
+    return tuple(sorted(found, key=lambda code: -lookup(code).fault_class.rank))
 
 
 # --- Events --------------------------------------------------------------------------------------------------
@@ -201,36 +223,39 @@ def _event(reading: Reading, fields: Fields) -> None:
         or instant(series.get("lastObservedTime"))
     )
     warning = fields.text("type", "Normal") == "Warning"
-    speaks = "NVRM" in message or "nvidia" in reason.lower() or "xid" in reason.lower()
-    code = xid_code(reason) or (xid_code(message) if speaks else None)
+    of_eks = _is_eks(component, reason)
+    speaks = "NVRM" in message or any(word in reason.lower() for word in ("nvidia", "xid")) or of_eks
+    named = _codes(reason, message, speaks, of_eks)
+    faults: tuple[str, ...]
     if reason in LIFECYCLE_REASONS:
-        kind, fault = Kind.LIFECYCLE, fault_code("event", reason)
+        kind, faults = Kind.LIFECYCLE, (fault_code("event", reason),)
     elif not warning:
-        kind, fault = Kind.INFO, fault_code("event", reason)
+        kind, faults = Kind.INFO, (fault_code("event", reason),)
     else:
-        fault = code or fault_code("eks" if _is_eks(component, reason) else "event", reason)
-        kind = Kind.FAULT
-    severity = severity_word(fields.get("type"))
-    if code and kind is Kind.FAULT and not reason.endswith("Warning"):
-        severity = severity_of(code) or severity
+        kind, faults = Kind.FAULT, named or (fault_code("eks" if of_eks else "event", reason),)
     boot = re.search(r"boot id: ([0-9a-f-]{36})", message) if reason == "Rebooted" else None
     count = fields.integer("count", 0) or series.integer("count", 0) or fields.integer("deprecatedCount", 1)
     uid = fields.fields("metadata", {}).maybe_text("uid")
-    reading.add(
-        kind,
-        fault,
-        part=fields.value,
-        key=("event", node, reason, *entities(pci_in(message))),
-        id=f"k8s-event-{uid}-{count}" if uid else None,
-        subject=node,
-        severity=severity,
-        entities=entities(pci_in(message)) if kind is Kind.FAULT else (),
-        starts_at=last if first and last and last - first > LONG_SERIES else first or last,
-        boot_id=boot[1] if boot else None,
-        marker="event" if OWN.search(component) else None,
-        summary=f"{reason}: {message}",
-        detail={"reason": reason, "component": component or None, "count": count, "last_at": last},
-    )
+    for fault in faults:
+        severity = severity_word(fields.get("type"))
+        if fault.startswith("xid/") and kind is Kind.FAULT and not reason.endswith("Warning"):
+            severity = severity_of(fault) or severity
+        several = (fault,) if len(faults) > 1 else ()
+        reading.add(
+            kind,
+            fault,
+            part=fields.value,
+            key=("event", node, reason, *entities(pci_in(message)), *several),
+            id="-".join(("k8s-event", uid, str(count), *several)) if uid else None,
+            subject=node,
+            severity=severity,
+            entities=entities(pci_in(message)) if kind is Kind.FAULT else (),
+            starts_at=last if first and last and last - first > LONG_SERIES else first or last,
+            boot_id=boot[1] if boot else None,
+            marker="event" if OWN.search(component) else None,
+            summary=f"{reason}: {message}",
+            detail={"reason": reason, "component": component or None, "count": count, "last_at": last},
+        )
 
 
 def _is_eks(component: str, reason: str) -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 
 from medevac.events.event import Kind
-from medevac.events.freetext import gpu_in, pci_in, severity_of, xid_code
+from medevac.events.freetext import gpu_in, pci_in, severity_of, xid_codes
 from medevac.events.parsing import Parsed, ParseError, Payload
-from medevac.events.reading import MAX_PARTS, Reading, entities, fault_code, ib, node_name, read_text
+from medevac.events.reading import Reading, entities, fault_code, ib, node_name, read_text
 
 SOURCE = "nhc"
 
@@ -38,15 +38,13 @@ def parse(payload: Payload) -> Parsed:
     reading = Reading(SOURCE)
     text = read_text(payload.body)
     lines = [line for line in text.splitlines() if line.strip()]
-    if len(lines) > MAX_PARTS:
-        raise ParseError(f"body has {len(lines)} lines, more than the {MAX_PARTS} allowed")
     if not lines:
         if payload.exit_code is None:
             raise ParseError("body is empty and no exit code stands beside it")
         _run(reading, None, payload.exit_code, "")
         return reading.parsed()
     known = 0
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(reading.first(lines), 1):
         with reading.part(f"line {number}"):
             known += _line(reading, line.strip())
     passed = next((line.strip() for line in lines if _PASSED.search(line)), None)
@@ -104,14 +102,15 @@ def _line(reading: Reading, line: str) -> bool:
 
 def _failure(reading: Reading, subject: str | None, check: str, words: str, line: str) -> None:
     """A kernel line quoted in the message is the same fault as that line itself, said once."""
-    code = xid_code(words)
-    devices = [ib(m[1], m[2]) for m in _IB.finditer(words)][:32] if not code else []
-    found = entities(*devices, pci_in(words), gpu_in(words) if not code else None)
-    reading.add(
-        Kind.FAULT, code or fault_code("nhc", check), part=[subject, line],
-        key=(subject, code or check, *found), subject=subject, severity=severity_of(code), entities=found,
-        summary=f"{check}: {words}", detail={"check": check},
-    )  # fmt: skip
+    codes = xid_codes(words)
+    devices = [ib(m[1], m[2]) for m in _IB.finditer(words)][:32] if not codes else []
+    found = entities(*devices, pci_in(words), gpu_in(words) if not codes else None)
+    for code in codes or (None,):
+        reading.add(
+            Kind.FAULT, code or fault_code("nhc", check), part=[subject, line],
+            key=(subject, code or check, *found), subject=subject, severity=severity_of(code), entities=found,
+            summary=f"{check}: {words}", detail={"check": check},
+        )  # fmt: skip
 
 
 def _not_run(reading: Reading, subject: str | None, code: str, words: str) -> None:

@@ -63,7 +63,7 @@ def recognises(payload: Payload) -> bool:
 
 def parse(payload: Payload) -> Parsed:
     reading = Reading(SOURCE)
-    for where, found in cloudevents.envelopes(payload):
+    for where, found in reading.first(cloudevents.envelopes(payload)):
         with reading.part(where):
             envelope = cloudevents.opened(found, where)
             if envelope["type"] != TYPE:

@@ -43,7 +43,7 @@ def parse(payload: Payload) -> Parsed:
         _confirmation(reading, payload.headers["x-oci-ns-confirmationurl"])
         return reading.parsed()
     document = read_json(payload.body)
-    items = Fields({"body": document}).list("body") if isinstance(document, list) else [document]
+    items = reading.first(document) if isinstance(document, list) else [document]
     for i, item in enumerate(items, 1):
         with reading.part(f"event {i}"):
             fields = _named(Fields.of(item))
@@ -97,7 +97,7 @@ def _alarm(reading: Reading, fields: Fields) -> None:
     title, when = fields.text("title"), epoch(fields.get("timestampEpochMillis"))
     words = fields.text("body", "")
     code, seen = alert_code(title, None, [words]), digest(dict(fields.value))
-    for i, item in enumerate(fields.list("alarmMetaData"), 1):
+    for i, item in enumerate(reading.first(fields.parts("alarmMetaData")), 1):
         held = Fields.of(item, f"alarmMetaData {i}")
         status, alarm = held.text("status"), held.scalar("id")
         if status not in ("FIRING", "OK"):  # RESET: of its repeats, not of what it watches

@@ -5,7 +5,7 @@ A parser is written like this:
 
     def parse(payload: Payload) -> Parsed:
         reading = Reading(SOURCE)
-        for i, item in enumerate(Fields.of(read_json(payload.body)).list("items"), 1):
+        for i, item in enumerate(reading.first(Fields.of(read_json(payload.body)).parts("items")), 1):
             with reading.part(f"item {i}"):                # a bad part is refused, the others are taken
                 fields = Fields.of(item)
                 node = node_name(fields.text("node"))
@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
@@ -106,6 +106,7 @@ __all__ = [
     "whole",
 ]
 
+T = TypeVar("T")
 MAX_DETAIL_ITEMS = 40
 MAX_DETAIL_TEXT = 500
 MAX_DETAIL_BYTES = 8_000
@@ -168,6 +169,19 @@ class Reading:
         self.events: list[HealthEvent] = []
         self.refused: list[Refusal] = []
         self.truncated = 0
+        self.left = 0
+        """Parts beyond what is read of one list: they count as truncated."""
+
+    def first(self, parts: Sequence[T], limit: int = MAX_PARTS) -> Sequence[T]:
+        """As many as are read of one list. The others are counted and told: nothing of them is known."""
+        self.left += max(0, len(parts) - limit)
+        return parts[:limit]
+
+    def take_left(self) -> int:
+        """Counts what was left as truncated and returns its number, for a sender that tells it in its own words."""
+        left, self.left = self.left, 0
+        self.truncated += left
+        return left
 
     @contextmanager
     def part(self, where: str) -> Iterator[None]:
@@ -244,5 +258,15 @@ class Reading:
 
     def parsed(self) -> Parsed:
         """The same part twice in one payload is one statement."""
+        if left := self.take_left():
+            self.add(
+                Kind.INFO,
+                "monitor/truncated",
+                part=["truncated", left, *(e.digest for e in self.events[:1])],
+                key="truncated",
+                actionable=False,
+                summary=f"{left} parts were not read: a payload may hold {MAX_PARTS}; send them again in smaller ones",
+                detail={"truncated": left},
+            )
         said = {(e.id, e.digest, e.kind, e.fault, e.subject, e.entities): e for e in reversed(self.events)}
         return Parsed(tuple(reversed(said.values())), tuple(self.refused), self.truncated)

@@ -7,10 +7,11 @@ machine's life, no fault; one by a health check or by the daemon says what is wr
 from __future__ import annotations
 
 import re
+from itertools import product
 
 from medevac.events.event import Kind, Severity, Statement
-from medevac.events.freetext import severity_of
-from medevac.events.hostlist import expand
+from medevac.events.freetext import severity_of, xid_codes
+from medevac.events.hostlist import MAX_CLUSTER, expand, size
 from medevac.events.parsing import Parsed, ParseError, Payload
 from medevac.events.reading import (
     MAX_PARTS,
@@ -31,6 +32,8 @@ MAX_FLAGS = 32
 MAX_REFUSED = 50
 MAX_LINES = 50_000
 MAX_REASON = 1_000
+MAX_NAMED = 10 * MAX_CLUSTER
+"""Nodes that one payload may name, repeats counted: what names more was made to."""
 
 _SINFO = re.compile(
     r" (?P<user>\S{1,64}) (?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d|Unknown)"
@@ -54,6 +57,13 @@ _ARGV = re.compile(r"(?:\S{0,200}/\S{1,100}\s+)?([A-Za-z][A-Za-z0-9._-]{0,60}(?:
 
 
 def parse(payload: Payload) -> Parsed:
+    try:
+        return _parse(payload)
+    except _TooMany as error:
+        raise ParseError(str(error)) from None
+
+
+def _parse(payload: Payload) -> Parsed:
     reading = Reading(SOURCE)
     if looks_like_json(payload) and not payload.body.lstrip().startswith(b"[20"):
         _json(reading, Fields.of(read_json(payload.body)))
@@ -96,18 +106,31 @@ def _unprefixed(line: str) -> tuple[str, str | None]:
     return (line[m.end() :].strip(), m["time"]) if m else (line.strip(), None)
 
 
+class _TooMany(Exception):
+    """The payload is refused, not the line."""
+
+
+def _nodes(reading: Reading, listed: str, more: int = 0) -> tuple[str, ...]:
+    """The nodes of a host list, as many as are read of one payload, of which `more` are still to be said."""
+    room = MAX_PARTS - len(reading.events) - more
+    if room <= 0:  # not even expanded: many long lists would take long
+        reading.left += size(listed)
+        if reading.left > MAX_NAMED:
+            raise _TooMany(f"payload names more than {MAX_NAMED} nodes, more than any cluster has")
+        return ()
+    return tuple(reading.first(expand(listed, MAX_CLUSTER), room))
+
+
 def _say(
-    reading: Reading, nodes: tuple[str, ...], code: str, kind: Kind, part: str, statement: Statement,
+    reading: Reading, nodes: tuple[str, ...], first: str, kind: Kind, part: str, statement: Statement,
     *, when: object = None, reason: str = "", user: str | None = None, boot: object = None, state: str | None = None,
 ) -> None:  # fmt: skip
-    if len(reading.events) + len(nodes) > MAX_PARTS:
-        raise ParseError(f"payload names more nodes than allowed ({MAX_PARTS})")
     all_of_it = kind is Kind.RECOVERED and statement is Statement.LEVEL
-    key = "{}|slurm" if all_of_it else "{}|" + code
     starts_at = epoch(when) or instant(when, naive_is_utc=statement is Statement.LEVEL)
-    for node in nodes:
+    named = xid_codes(reason) if kind is Kind.FAULT else ()
+    for node, code in product(nodes, named if first in named else (first,)):
         reading.add(
-            kind, code, part=[part, node], key=key.format(node),
+            kind, code, part=[part, node], key=f"{node}|slurm" if all_of_it else f"{node}|{code}",
             series=f"{node}|slurm" if kind is Kind.FAULT else None,
             subject=node, statement=statement, starts_at=starts_at,
             severity=Severity.CRITICAL if code.endswith("/fail") else severity_of(code),
@@ -127,9 +150,7 @@ def _text(reading: Reading, text: str) -> None:
         return
     known, table = 0, False
     lines = text.splitlines()
-    if len(lines) > MAX_LINES:
-        raise ParseError(f"body has {len(lines)} lines, more than the {MAX_LINES} allowed")
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(reading.first(lines, MAX_LINES), 1):
         if not line.strip():
             continue
         if _HEADER.match(line):
@@ -147,7 +168,7 @@ def _text(reading: Reading, text: str) -> None:
         if len(reading.refused) > MAX_REFUSED:
             raise ParseError(f"more than {MAX_REFUSED} lines can't be read; is this Slurm's?")
     if not known and not reading.refused and (m := _ARGV.fullmatch(text.strip()[:MAX_REASON])):
-        _say(reading, expand(m[1]), "slurm/trigger", Kind.FAULT, text.strip(), Statement.EDGE)
+        _say(reading, _nodes(reading, m[1]), "slurm/trigger", Kind.FAULT, text.strip(), Statement.EDGE)
     elif not known and not reading.refused:
         raise ParseError("neither `sinfo -R`, `scontrol show node` nor a line of slurmctld's that says something")
 
@@ -161,28 +182,27 @@ def _line(reading: Reading, line: str) -> bool:
             found, said = reason_code(reason, None) if code is None else (code, kind)
             kind = said if said is Kind.LIFECYCLE else kind
             when = named.get("boot") or time
-            _say(reading, expand(m["nodes"]), found, kind, message, Statement.EDGE, when=when, reason=reason,
+            _say(reading, _nodes(reading, m["nodes"]), found, kind, message, Statement.EDGE, when=when, reason=reason,
                  boot=named.get("boot"))  # fmt: skip
             return True
     if m := _SINFO.search(spaced := _spaced(line)):
         reason = spaced[: m.start()]
         code, kind = reason_code(reason, m["user"])
-        _say(reading, expand(m["nodes"]), code, kind, line.strip(), Statement.LEVEL, when=m["time"],
+        _say(reading, _nodes(reading, m["nodes"]), code, kind, line.strip(), Statement.LEVEL, when=m["time"],
              reason=reason, user=m["user"])  # fmt: skip
         return True
     if m := _TRIGGER.fullmatch(message):
         over = m[1] in ("up", "idle")
-        _say(reading, expand(m[2]), f"slurm/{'down' if over else m[1]}", Kind.RECOVERED if over else Kind.FAULT,
-             message, Statement.EDGE)  # fmt: skip
+        _say(reading, _nodes(reading, m[2]), f"slurm/{'down' if over else m[1]}",
+             Kind.RECOVERED if over else Kind.FAULT, message, Statement.EDGE)  # fmt: skip
         return True
     return bool(time) or "slurmctld" in line
 
 
 def _scontrol(reading: Reading, text: str) -> None:
     starts = [m.start() for m in _SCONTROL.finditer(text)]
-    if len(starts) > MAX_PARTS:
-        raise ParseError(f"text shows {len(starts)} nodes, more than the {MAX_PARTS} allowed")
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+    ends = [*starts[1:], len(text)]
+    for start, end in zip(reading.first(starts), ends, strict=False):
         block = text[start : min(end, start + 20_000)]
         name = block.split("=", 1)[1].split()[0]
         with reading.part(f"node {one_line(name, 60)}"):
@@ -200,22 +220,20 @@ def _scontrol(reading: Reading, text: str) -> None:
 def _json(reading: Reading, fields: Fields) -> None:
     if "nodes" not in fields and "sinfo" not in fields:
         raise ParseError("field nodes is missing: neither scontrol's nor slurmrestd's answer")
-    for i, item in enumerate(fields.list("nodes", ()), 1):
+    for i, item in enumerate(reading.first(fields.parts("nodes", ())), 1):
         with reading.part(f"nodes {i}"):
             node = Fields.of(item, f"nodes {i}")
             states = _flags(node, "state") + _flags(node, "state_flags")
             _node(reading, node.text("name"), states, node.text("reason", ""), node.maybe_text("reason_set_by_user"),
                   _number(node, "reason_changed_at"), _number(node, "boot_time"))  # fmt: skip
-    for i, item in enumerate(fields.list("sinfo", ()), 1):
+    for i, item in enumerate(reading.first(fields.parts("sinfo", ())), 1):
         with reading.part(f"sinfo {i}"):
             group = Fields.of(item, f"sinfo {i}")
             reason = group.fields("reason", {})
             states = _flags(group.fields("node", {}), "state")
             names: list[str] = []
             for name in group.fields("nodes", {}).text_list("nodes", ()):
-                names += expand(name)
-                if len(names) + len(reading.events) > MAX_PARTS:
-                    raise ParseError(f"names more nodes than allowed ({MAX_PARTS})")
+                names += _nodes(reading, name, len(names))
             for name in names:
                 _node(reading, name, states, reason.text("description", ""), reason.maybe_text("user"),
                       _number(reason, "time"), None)  # fmt: skip

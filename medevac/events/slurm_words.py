@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 
 from medevac.events.event import Kind
-from medevac.events.freetext import xid_code
+from medevac.events.freetext import xid_codes
 from medevac.events.reading import fault_code
+from medevac.faults.catalogue import lookup
 
 OWN = re.compile(r"^\s*medevac\b", re.IGNORECASE)
 """The reason that medevac itself sets: an echo."""
@@ -58,11 +59,11 @@ LOG_LINES: tuple[tuple[re.Pattern[str], str | None, Kind], ...] = (
 
 
 def reason_code(reason: str, user: str | None) -> tuple[str, Kind]:
-    """By what the reason names; a person's own words are no fault."""
+    """By what the reason names, of several Xids by the gravest; a person's own words are no fault."""
     if m := _NHC.search(reason):
         return fault_code("nhc", m[1].lower()), Kind.FAULT
-    if code := xid_code(reason):
-        return code, Kind.FAULT
+    if codes := xid_codes(reason):
+        return min(codes, key=lambda code: lookup(code).fault_class.rank), Kind.FAULT
     for pattern, code in _REASONS:
         if pattern.search(reason):
             return code, Kind.FAULT

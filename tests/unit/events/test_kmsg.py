@@ -49,6 +49,10 @@ PREFIXES = [
     ("Mar  1 08:00:00 worker-3 kernel: [  411.201010] ", "worker-3", None),
     ("Mar 11 08:00:00 worker-3 kernel: ", "worker-3", None),
     ("<3>Mar 11 08:00:00 worker-3 kernel: ", "worker-3", None),
+    ("Mar  1 08:00:00 worker-3 kern.err kernel: [  411.201010] ", "worker-3", None),
+    ("Mar  1 08:00:00 worker-3 kern.err<3> kernel: ", "worker-3", None),
+    ("2026-03-01T08:00:00+00:00 worker-3 kern.warning kernel: ", "worker-3", "2026-03-01T08:00:00Z"),
+    ("Sun Mar  1 08:00:00 2026 kern.err kernel: [  411.201010] ", None, None),
     ("[  411.201010] worker-3 kernel: ", "worker-3", None),
     ("2026-03-01T08:00:00.250000+00:00 worker-3 kernel: [  411.201010] ", "worker-3", "2026-03-01T08:00:00.250000Z"),
     ("2026-03-01T10:00:00+0200 worker-3 kernel: ", "worker-3", "2026-03-01T08:00:00Z"),
@@ -90,6 +94,10 @@ def test_every_shippers_prefix(prefix: str, host: str | None, time: str | None) 
         "trainer: ",
         "Mar 11 08:00:00 worker-3 ",  # what `logger -t NVRM` makes
         "<11>Mar 11 08:00:00 worker-3 kernel: ",
+        "Mar 11 08:00:00 worker-3 user.notice kernel: ",
+        "Mar 11 08:00:00 worker-3 kern.err trainer: ",
+        "Mar 11 08:00:00 worker-3 kern.err kernel[77]: ",
+        "Mar 11 08:00:00 worker-3 kern.err: kernel: ",  # what `logger -t kern.err` makes
         "<3>1 2026-03-01T08:00:00Z worker-3 trainer 77 - - ",
     ],
 )

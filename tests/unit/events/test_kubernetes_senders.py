@@ -85,6 +85,32 @@ def test_an_eks_reason_says_which_xid_and_a_dcgm_error_is_the_monitors() -> None
     assert dcgm["fault"] == "eks/DCGMError"
 
 
+@pytest.mark.parametrize(
+    ("reason", "message", "codes"),
+    [
+        ("DCGMHealthCode101", "XID error 79 detected; DCGM health code 101", {"eks/DCGMHealthCode101", "xid/79"}),
+        ("NvidiaXID79Error", "XID error 79 detected; DCGM health code 101", {"eks/DCGMHealthCode101", "xid/79"}),
+        ("NvidiaXID13Warning", "detected XID-13; detected XID-79; detected XID-74", {"xid/13", "xid/74", "xid/79"}),
+        ("DCGMFieldError230", "DCGM field error 230; XID error 119", {"eks/DCGMFieldError230", "xid/119"}),
+        ("DCGMHealthCode101", "DCGM health code 101", {"eks/DCGMHealthCode101"}),
+    ],
+)
+def test_an_eks_condition_says_every_fault_of_its_message(reason: str, message: str, codes: set[str]) -> None:
+    bad = node(condition("AcceleratedHardwareReady", "False", reason, message))
+    found = parsed("eks_nma", bad).events
+    assert {e.fault for e in found} == codes
+    assert len({(e.id, e.dedupe_key) for e in found}) == len(codes), "told apart"
+    good = parsed("eks_nma", node(condition("AcceleratedHardwareReady", "True"))).events[0]
+    assert {e.series or e.dedupe_key for e in found} == {good.dedupe_key}, "its recovery takes back all of them"
+    happened = event(reason, message, type="Warning", source={"component": "eks-node-monitoring-agent"})
+    assert {e.fault for e in parsed("eks_nma", happened).events} == codes
+
+
+def test_the_gravest_of_a_condition_stands_last_so_that_its_coming_is_a_change() -> None:
+    bad = node(condition("AcceleratedHardwareReady", "False", "NvidiaXID79Error", "XID error 79; XID error 13"))
+    assert [e.fault for e in parsed("eks_nma", bad).events] == ["xid/13", "xid/79"]
+
+
 def test_events_about_nodes_are_edges_and_others_say_nothing() -> None:
     hung = only("npd", event("TaskHung", "task x:1 blocked for more than 120 seconds."))
     assert (hung["kind"], hung["fault"], hung["severity"]) == ("fault", "event/TaskHung", "warning")

@@ -385,6 +385,47 @@ def test_a_kernels_line_by_the_log_and_by_a_container() -> None:
     assert only("gcp", shown)["actionable"] is False
 
 
+SYSLOG = {
+    "logName": "projects/p/logs/syslog",
+    "resource": {"type": "gce_instance", "labels": {"instance_id": "gpu-1"}},
+}
+KERNEL_XID = "NVRM: Xid (PCI:0000:4e:00): 79, pid=1, GPU has fallen off the bus."
+
+
+@pytest.mark.parametrize("key", ["textPayload", "message", "MESSAGE"])
+def test_a_line_that_the_kernel_did_not_write_is_evidence_alone(key: str) -> None:
+    for line in (
+        "Nov 30 10:00:00 gpu-1 mychecker[12]: no nvidia Xid 79 found on any GPU",
+        "dockerd: running image nvidia/cuda xid-79-test",
+        "Nov 30 10:00:00 gpu-1 alice: NVRM: Xid (PCI:0000:4e:00): 79, forged with logger",
+        f"Nov 30 10:00:00 gpu-1 kernel[77]: {KERNEL_XID}",
+        f"nvidia says {KERNEL_XID}",
+    ):
+        body = {**SYSLOG, "textPayload": line} if key == "textPayload" else {**SYSLOG, "jsonPayload": {key: line}}
+        found = only("gcp", body)
+        assert (found["kind"], found["fault"], found["actionable"]) == ("info", "gcp/log-entry", False), line
+    bare = only("gcp", {**SYSLOG, "textPayload": KERNEL_XID})
+    assert (bare["fault"], bare["actionable"]) == ("xid/79", False), "nobody shows as its writer"
+    assert forms("gcp", {**SYSLOG, "textPayload": "Nov 30 10:00:00 gpu-1 kernel: nvidia 0000:4e:00.0: enabled"}) == []
+
+
+def test_the_kernels_own_line_is_a_fault_whichever_log_carries_it() -> None:
+    console = "projects/p/logs/serialconsole.googleapis.com%2Fserial_port_1_output"
+    for body in (
+        {"textPayload": f"Nov 30 10:00:00 gpu-1 kernel: [ 12.5] {KERNEL_XID}"},
+        {"jsonPayload": {"message": f"Nov 30 10:00:00 gpu-1 kern.err kernel: {KERNEL_XID}"}},
+        {"jsonPayload": {"MESSAGE": KERNEL_XID, "_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel"}},
+        {"textPayload": f"[   12.500000] {KERNEL_XID}", "logName": console},
+        {"textPayload": KERNEL_XID, "logName": "projects/p/logs/kern"},
+    ):
+        found = only("gcp", {**SYSLOG, **body})
+        assert (found["kind"], found["fault"], found["subject"], found["actionable"], found["entities"]) == (
+            "fault", "xid/79", "gpu-1", True, ["pci:0000:4e:00"]
+        ), body  # fmt: skip
+    logger = {"MESSAGE": KERNEL_XID, "_TRANSPORT": "syslog", "SYSLOG_IDENTIFIER": "kernel", "_PID": "7"}
+    assert only("gcp", {**SYSLOG, "jsonPayload": logger})["kind"] == "info"
+
+
 def test_googles_other_carriers() -> None:
     log = entry("compute.instances.hostError")
     want = only("gcp", log)

@@ -67,6 +67,13 @@ def test_a_note_names_its_incident_by_reference() -> None:
     assert only("pagerduty", body)["dedupe_key"] == only("pagerduty", webhook("incident.triggered"))["dedupe_key"]
 
 
+def test_a_title_that_calls_it_a_node_names_the_machine_whatever_its_name() -> None:
+    found = only("pagerduty", webhook("incident.triggered", title="XID 79 on node gpu-12", incident_key=""))
+    assert (found["fault"], found["subject"], found["actionable"]) == ("xid/79", "gpu-12", True)
+    index = only("pagerduty", webhook("incident.triggered", title="XID 79 on gpu-12", incident_key=""))
+    assert index["subject"] is None
+
+
 def v2(action: str = "trigger", **body: Any) -> dict[str, Any]:
     held = {"summary": "GPU trouble", "source": "worker-3", "severity": "error", **body}
     return {"routing_key": "SECRETSECRET", "event_action": action, "dedup_key": "k-1", "payload": held}

@@ -54,6 +54,13 @@ def test_any_list_expands_or_is_refused(text: str) -> None:
         assert 0 < len(expand(text)) <= MAX_HOSTS
 
 
+def test_a_reason_with_several_xids_says_all_of_them() -> None:
+    line = "[2026-03-01T08:00:00.123] update_node: node w1 reason set to: GPU trouble, Xid 13, 79"
+    found = parsed("slurm", line).events
+    assert {(e.kind, e.fault) for e in found} == {("fault", "xid/13"), ("fault", "xid/79")}
+    assert len({e.dedupe_key for e in found}) == 2
+
+
 # --- the log -------------------------------------------------------------------------------------------------
 
 
