@@ -48,7 +48,10 @@ def parse(files: Files, source: Source = None, headers: Headers = None, exit_cod
             refused = True
             print(f"{file}: {plain(refusal)}", file=sys.stderr)
         if parsed.truncated:
-            print(f"{file}: the sender held back {parsed.truncated} parts", file=sys.stderr)
+            print(
+                f"{file}: {parsed.truncated} parts are missing: the sender held them back, or they were too many",
+                file=sys.stderr,
+            )
     if refused:
         raise typer.Exit(2)
 

@@ -127,7 +127,8 @@ class Deliveries:
             rest = await self.take(source, had, replace(speaker, more=None))
             outcome = "taken" if rest.held else "failed"
             if rest.held:
-                return replace(taken, parts=(*taken.parts, *rest.parts), truncated=0, kept=taken.kept and rest.kept)
+                parts, kept = (*taken.parts, *rest.parts), taken.kept and rest.kept
+                return replace(taken, parts=parts, truncated=rest.truncated, kept=kept)
         except (TimeoutError, Refused, OSError, ValueError) as error:
             log.error("%s held %d parts back and can't be asked for them: %s", speaker.name, taken.truncated, error)
         finally:

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from prometheus_client import REGISTRY
 
+from medevac.events.reading import Reading
 from medevac.fleet.node import Node
 from simulation import senders
 from simulation.world import World
@@ -236,6 +237,15 @@ async def test_alerts_that_were_held_back_are_asked_for(
     assert (asked.params["active"], asked.params["silenced"], asked.params["inhibited"]) == ("true", "false", "false")
     assert asked.params["receiver"] == "medevac"
     assert asked.params.get_list("filter") == ['alertname="a \\"b\\" \\\\"', '"odd name"="x"']
+
+
+async def test_what_the_answer_holds_back_as_well_stays_missing(
+    client: httpx.AsyncClient, services: Services, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reading.first, "__defaults__", (2,))
+    asking(services, monkeypatch, lambda _: httpx.Response(200, json=[listed(node)] * 7))
+    answer = await client.post("/v1/events/alertmanager", json=truncated(node, receiver="medevac"), headers=SENDER)
+    assert (answer.status_code, answer.json()["truncated"]) == (202, 5)
 
 
 async def test_the_receiver_is_asked_for_as_it_is_called_and_not_as_a_pattern(node: Node) -> None:
