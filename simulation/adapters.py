@@ -108,6 +108,7 @@ class SimulatedCluster:
             return workloads.remove(m, pod.uid, grace_s, budgets=effect is Effect.EVICT)
 
         target = f"{pod.namespace}/{pod.name}/{pod.uid}"
+        last_look()
         return make(self._world, Call(effect, self.name, node, target, tag, act, Eviction.EVICTED))
 
     def _marked_by(self, node: str) -> str:

@@ -11,6 +11,7 @@ from simulation import killpoints
 from simulation.did import Did
 from simulation.hazards import Effect, Manner, Read
 from simulation.moment import Moment
+from simulation.reading import BEGUN
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -32,6 +33,7 @@ class Call(Generic[T]):
 
 
 def make(world: World, call: Call[T]) -> T:
+    begun_at = world.clock().timestamp()
     killpoints.hit(call.effect, "before", call.node)
     failure: NotSent | Unclear | None = None
     with world.write() as m:
@@ -46,7 +48,7 @@ def make(world: World, call: Call[T]) -> T:
             did = Did(call.lie, False)
         m.log(
             call.effect, call.cluster, call.node, call.target, call.tag,
-            applied=did.applied, manner=manner, detail=did.detail,
+            applied=did.applied, manner=manner, detail={**did.detail, BEGUN: begun_at},
         )  # fmt: skip
     killpoints.hit(call.effect, "after", call.node)
     failure = failure or _failure(manner, retry_after_s, call)

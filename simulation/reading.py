@@ -16,6 +16,7 @@ from medevac.model import Model
 from simulation.hazards import Behaviour, Effect, Manner
 from simulation.moment import Moment
 
+BEGUN = "begun_at"
 LIVE = "node IS NOT NULL AND state IN ('running', 'terminating')"
 
 
@@ -34,6 +35,12 @@ class Logged(Model):
     """Whether it began a transition; calls and transitions are counted apart."""
     manner: Manner | None = None
     detail: dict[str, JsonValue] = {}
+
+    @property
+    def begun_at(self) -> datetime:
+        """When its caller began it, by the caller's clock; the world may have been busy until `at`."""
+        begun = self.detail.get(BEGUN)
+        return moment(float(begun)) if isinstance(begun, float) else self.at
 
 
 class Injected(Model):

@@ -56,7 +56,7 @@ class World:
         self.path = Path(path)
         if not self.path.is_file():
             raise FileNotFoundError(f"no simulated world at {path}; make one with World.create")
-        self._clock = clock
+        self.clock = clock
         self._lock = threading.RLock()
         self._sql = _connect(self.path)
         if self._sql.execute("PRAGMA user_version").fetchone()[0] != VERSION:
@@ -116,7 +116,7 @@ class World:
                 yield m
 
     def _now(self) -> Moment:
-        return Moment(self._sql, self._clock().timestamp(), self.layout, self.seed)
+        return Moment(self._sql, self.clock().timestamp(), self.layout, self.seed)
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:

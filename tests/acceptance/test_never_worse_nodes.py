@@ -473,16 +473,17 @@ async def test_a_freeze_in_mid_drain_stops_evictions_and_a_thaw_lets_it_go_on(fl
     await fleet.being_drained(node)
     await fleet.order("/v1/fences/freeze", scope=f"node/{node.cluster}/{node.name}", reason="hands off for a moment")
     frozen = utcnow()
+    await fleet.up.until(lambda: utcnow() - frozen > timedelta(seconds=2), "it is frozen")
     fleet.world.budget(budget, 0, node.cluster)  # from now on its work would go
     await fleet.up.until(lambda: utcnow() - frozen > timedelta(seconds=6), "the freeze has stood for a while")
-    late = [e for e in fleet.effects(node, *DISRUPTIVE) if e.at > frozen + timedelta(seconds=2)]
+    late = [e for e in fleet.effects(node, *DISRUPTIVE) if e.begun_at > frozen + timedelta(seconds=2)]
     assert late == []
     assert fleet.applied(node) == []
 
     thawed = utcnow()
     for who in ("ada", "grace"):
         # One person stops it, two let it go on.
-        assert not [e for e in fleet.effects(node, *DISRUPTIVE) if e.at > frozen + timedelta(seconds=2)]
+        assert not [e for e in fleet.effects(node, *DISRUPTIVE) if e.begun_at > frozen + timedelta(seconds=2)]
         await fleet.order("/v1/fences/thaw", who, scope=f"node/{node.cluster}/{node.name}", reason="go on")
     assert (await fleet.reaches(node, State.ENDED)).end is End.RETURNED
     assert [e for e in fleet.effects(node, Effect.EVICT) if e.applied and e.at > thawed]

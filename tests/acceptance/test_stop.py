@@ -1,6 +1,7 @@
-"""Stop: within 2 s of an answered freeze nothing destructive arrives at the far side, however many drains run.
+"""Stop: later than 2 s after an answered freeze no destructive call to the far side is begun, however many drains run.
 
-The far side is the simulated world, which logs each call as it arrives, also those that it refuses.
+The far side is the simulated world, which logs each call, also those that it refuses, with the moment in which the
+worker began it: what a busy world lets wait is no call that the freeze let through.
 `STOP_CYCLES` and `STOP_INCIDENTS` make it as large as one likes.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pytest
 import pytest_asyncio
@@ -49,7 +50,7 @@ async def up(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]
         spares=0,
         busy=0.7,
         durations=TEST.model_copy(update={"check": 4.0}),
-        hazards=(Hazard(verb=Effect.EVICT, manner=Manner.THROTTLE, probability=0.97, retry_after_s=0.3),),
+        hazards=(Hazard(verb=Effect.EVICT, manner=Manner.THROTTLE, probability=0.99, retry_after_s=0.3),),
     )
     async with stack(path / "stack", policy=policy, layout=layout, workers=2) as running, running.everyone_agrees():
         yield running
@@ -63,10 +64,11 @@ async def order(up: Running, who: str, what: str, **body: object) -> datetime:
 
 
 def calls(up: Running, verbs: frozenset[Effect], since: datetime) -> list[str]:
+    """Those that were begun since then."""
     return [
-        f"{one.verb} {one.node} {(one.at - since).total_seconds():.2f} s after"
+        f"{one.verb} {one.node} {(one.begun_at - since).total_seconds():.2f} s after"
         for one in up.world.effects()
-        if one.verb in verbs and one.at > since
+        if one.verb in verbs and one.begun_at > since
     ]
 
 
@@ -85,10 +87,11 @@ async def begun(up: Running, count: int) -> set[str]:
     return names
 
 
-async def test_nothing_destructive_arrives_later_than_two_seconds_after_a_freeze(up: Running) -> None:
+async def test_nothing_destructive_begins_later_than_two_seconds_after_a_freeze(up: Running) -> None:
     await begun(up, INCIDENTS)
     for cycle in range(CYCLES):
-        assert calls(up, STOPPED, utcnow() - timedelta(seconds=5)), "drains are under way"
+        since = utcnow()
+        await up.until(lambda since=since: calls(up, STOPPED, since), f"drains are under way in cycle {cycle}")
         marks = cycle % 2 == 1
         answered = await order(up, "kim", "freeze", marks=marks)
         fresh = up.pick(busy=True)
@@ -100,9 +103,9 @@ async def test_nothing_destructive_arrives_later_than_two_seconds_after_a_freeze
         )
         held = STOPPED | ({Effect.MARK} if marks else frozenset())
         late = [
-            f"{one.verb} {one.node} {(one.at - answered).total_seconds():.2f} s after"
+            f"{one.verb} {one.node} {(one.begun_at - answered).total_seconds():.2f} s after"
             for one in up.world.effects()
-            if one.verb in held and (one.at - answered).total_seconds() > WITHIN_S
+            if one.verb in held and (one.begun_at - answered).total_seconds() > WITHIN_S
         ]
         assert not late, f"cycle {cycle}: {late}"
         if not marks:
@@ -130,4 +133,4 @@ async def test_no_ticket_is_opened_while_frozen_and_each_is_after_the_thaw(up: R
     assert not calls(up, frozenset({Effect.TICKET}), answered)
     for who in ("ada", "grace"):
         await order(up, who, "thaw")
-    await up.until(lambda: len(up.world.effects(verb=Effect.TICKET)) == len(sick), "each ticket is opened", 90)
+    await up.until(lambda: len(up.world.effects(verb=Effect.TICKET)) == len(sick), "each ticket is opened")
