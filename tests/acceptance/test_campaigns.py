@@ -119,7 +119,7 @@ async def test_one_person_stops_it_in_the_middle(up: Running) -> None:
 
 
 async def order(up: Running, path: str, body: dict[str, Any]) -> None:
-    answer = await up.http.post(path, json=body, headers={"Authorization": f"Bearer {up.home.token('kim')}"})
+    answer = await up.order(path, "kim", **body)
     assert answer.status_code == 200, answer.text
 
 
@@ -132,11 +132,11 @@ async def test_a_node_that_a_person_stops_is_left_out_and_the_others_go_on(up: R
     await order(up, "/v1/fences/freeze", {"scope": f"node/sim-a/{first}", "reason": "my debugging session"})
     await start(up, **given)
     async with up.everyone_agrees():
-        await up.until(lambda: (v := up.incident(first)) and "frozen" in v.waiting_for, "the canary waits", 60)
+        await up.until(lambda: (v := up.incident(first)) and "frozen" in v.waiting_for, "the canary waits")
         incident = up.incident(first)
         assert incident is not None
         await order(up, f"/v1/incidents/{incident.id}/abort", {"reason": "not this one"})
-        await up.until(lambda: state(up) is CampaignState.ENDED, "the campaign has ended", 180)
+        await up.until(lambda: state(up) is CampaignState.ENDED, "the campaign has ended", 900)
     left = next(one for one in up.stores.campaigns.nodes("driver-580") if one.node == first)
     assert (left.state, left.by, left.why) == (NodeState.SKIPPED, "kim", "left out by kim: not this one")
     assert counts(up) == {NodeState.DONE: len(others), NodeState.SKIPPED: 1}

@@ -18,11 +18,11 @@ from simulation.hazards import Effect, Manner
 from simulation.layout import IRONWORKS, SKYLINE, TEST, Layout
 from tests.acceptance.stack import POLICY, Running, stack, utcnow
 
-FLEET = Layout(nodes=200, serve_share=0.0, spares=0, durations=TEST.model_copy(update={"checkpoint_every": 600.0}))
-"""Jobs that save their state rarely: a drain waits for them."""
+FLEET = Layout(nodes=200, serve_share=0.0, spares=0, durations=TEST)
 EXPIRES_S = 90
-PATIENT_S = 40
-"""So long what is throttled and who waits for a checkpoint wait: the copy is made meanwhile."""
+"""What the old store asks people again is answered by time alone, so it can't be long."""
+PATIENT_S = 900
+"""Longer than any run: what is throttled and who waits for a checkpoint wait until the copy has been made."""
 
 
 @pytest.mark.slow
@@ -31,24 +31,25 @@ async def test_an_old_store_destroys_nothing(tmp_path: Path) -> None:
     """Copied while incidents wait for people, drain and retry a call; restored when all of them have long ended."""
     policy = tmp_path / "policy.yaml"
     text = POLICY.read_text().replace("approval_expires: 30m", f"approval_expires: {EXPIRES_S}s")
-    policy.write_text(text.replace("checkpoint: 20s", f"checkpoint: {PATIENT_S}s"))
+    text = text.replace("checkpoint: 20s", f"checkpoint: {PATIENT_S}s")
+    policy.write_text(text.replace("deadline: 120s", f"deadline: {PATIENT_S}s"))
     async with stack(tmp_path, layout=FLEET, policy=policy, workers=1) as up:
         asked, mended, throttled = (up.pick(IRONWORKS) for _ in range(3))
         draining, replaced = await _with_patient_jobs(up, IRONWORKS), up.pick(SKYLINE)
-        up.world.script(Verb.REBOOT, Manner.THROTTLE, node=throttled.name, retry_after_s=PATIENT_S)
-        up.world.script(Verb.REQUEST, Manner.THROTTLE, node=replaced.name, retry_after_s=PATIENT_S)
+        up.world.script(Verb.REBOOT, Manner.THROTTLE, node=throttled.name, times=None, retry_after_s=2.0)
+        up.world.script(Verb.REQUEST, Manner.THROTTLE, node=replaced.name, times=None, retry_after_s=2.0)
         faults = ("xid/79", "xid/79", "xid/119", "xid/109", "xid/95")
         nodes = (asked, mended, throttled, draining, replaced)
         for node, fault in zip(nodes, faults, strict=True):
             up.world.inject(node.name, fault, cure=() if node is replaced else (Effect.REBOOT,))
-        for node, fault in zip(nodes[:2], faults[:2], strict=True):
-            await up.report(node, fault)
-        await up.until(lambda: _state(up, asked) is State.WAITING_APPROVAL, "the first question is asked")
-        await up.until(lambda: _state(up, mended) is State.WAITING_APPROVAL, "the second question is asked")
         await asyncio.gather(*(up.report(node, fault) for node, fault in zip(nodes[2:], faults[2:], strict=True)))
         await up.until(lambda: up.world.effects(node=throttled.name, verb=Effect.REBOOT), "the reboot is throttled")
         await up.until(lambda: up.world.effects(node=replaced.name, verb=Effect.REQUEST), "the request is throttled")
         await up.until(lambda: up.world.effects(node=draining.name, verb=Effect.NOTICE), "the drain has begun")
+        # Last, so that nothing else is waited for between the questions and their answers.
+        await asyncio.gather(*(up.report(node, fault) for node, fault in zip(nodes[:2], faults[:2], strict=True)))
+        await up.until(lambda: _state(up, asked) is State.WAITING_APPROVAL, "the first question is asked")
+        await up.until(lambda: _state(up, mended) is State.WAITING_APPROVAL, "the second question is asked")
         copied_at = utcnow()
         await asyncio.to_thread(up.copy_temporal, tmp_path / "old.sqlite")
         held = {lease.node for lease in up.stores.guard.leases()}
@@ -89,8 +90,9 @@ async def test_an_old_store_destroys_nothing(tmp_path: Path) -> None:
 
 
 async def _with_patient_jobs(up: Running, provider: str) -> Node:
-    """A node all of whose jobs neither speak the checkpoint protocol nor have saved lately."""
-    with up.world.read() as m:
+    """A node all of whose jobs can save and don't yet, nor speak the checkpoint protocol."""
+    with up.world.write() as m:
+        m.run("UPDATE jobs SET checkpoint_every = ? WHERE checkpoint_every IS NOT NULL", 1e9)
         rows = m.all(
             "SELECT x.node FROM pods p JOIN machines x ON x.id = p.machine JOIN jobs j ON j.name = p.workload"
             " WHERE p.tier = 'workload' GROUP BY x.node HAVING MAX(j.cooperative) = 0 AND MIN(j.checkpoint_every) > 0"
@@ -102,7 +104,8 @@ async def _with_patient_jobs(up: Running, provider: str) -> Node:
 
 
 async def _moves_on(up: Running, asked: Node, mended: Node, nodes: Sequence[Node]) -> None:
-    """One question is answered yes, the other no and the node mended by hand; the others end by themselves."""
+    """One question is answered yes, the other no and the node mended by hand; the others end by themselves, since
+    nothing is throttled any more and jobs save."""
     for node, verdict in ((asked, "approve"), (mended, "reject")):
         view = up.incident(node.name)
         assert view is not None
@@ -110,6 +113,9 @@ async def _moves_on(up: Running, asked: Node, mended: Node, nodes: Sequence[Node
         path = f"/v1/approvals/{waiting[0].id}/votes"
         answer = await up.order(path, verdict=verdict, shown_hash=waiting[0].shown_hash, reason="test")
         assert answer.status_code == 200, answer.text
+    with up.world.write() as m:
+        m.run("UPDATE scripts SET left = 0")
+        m.run("UPDATE jobs SET checkpoint_every = 1 WHERE checkpoint_every IS NOT NULL")
     view = await up.until(
         lambda: (found := up.incident(mended.name)) and found.state is State.HANDED_OVER and found, "a person has it"
     )
