@@ -159,7 +159,11 @@ async def test_a_cancelled_drain_answers_and_its_line_says_so(client: Client, ho
 
 
 async def test_a_slow_call_is_no_death(client: Client, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that blocks for longer than the heartbeat time-out doesn't make a second attempt."""
+    """A call that blocks for longer than the heartbeat time-out doesn't make a second attempt.
+
+    The time-out is so long that a machine which stands still for some seconds isn't taken for a death either.
+    """
+    heartbeat_s = 12.0
     node = house.marked(house.busy_node())
     cluster, blocked, calls = house.registry.cluster(CLUSTER), threading.Event(), []
     pods = cluster.pods
@@ -167,12 +171,25 @@ async def test_a_slow_call_is_no_death(client: Client, house: House, monkeypatch
     def slow(name: str) -> list[Pod]:
         calls.append(name)
         if len(calls) == 1:
-            blocked.wait(8.0)
+            blocked.wait(PATIENCE_S)
         return pods(name)
 
     monkeypatch.setattr(cluster, "pods", slow)
     request = house.evacuate_request(node, Drain.NOW, 120)
-    handle = await start(client, sig.EVACUATE.name, request, heartbeat_s=4.0, attempts=1)
+    handle = await start(client, sig.EVACUATE.name, request, heartbeat_s=heartbeat_s, attempts=1)
+
+    async def heard_for_longer() -> bool | None:
+        """By the server's own clock; or it has given up on it."""
+        said = (await handle.describe()).raw_description
+        begun = [(one.last_started_time, one.last_heartbeat_time) for one in said.pending_activities]
+        if not begun and calls:
+            return True
+        spans = [(beat.ToDatetime() - start.ToDatetime()).total_seconds() for start, beat in begun]
+        return True if calls and max(spans) > heartbeat_s else None
+
+    await until(heard_for_longer)
+    assert calls == [node.name], "the call still blocks"
+    blocked.set()
     assert (await asyncio.wait_for(handle.result(), PATIENCE_S)).outcome is Outcome.DONE
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -73,7 +75,7 @@ async def rig(endpoint: str, registry: Any, stores: Stores, engine: StubEngine, 
         endpoint=endpoint,
         source="generic" if fifo else "aws",
         clusters=("sim-a",),
-        visibility_s=8 if "stays_hidden" in request.node.name else 3,
+        visibility_s=30,
         tries=3,
     )
     threads = Threads(8)
@@ -237,16 +239,41 @@ async def test_one_that_never_passes_ends_with_the_dead_letters(
     assert (letter.why, letter.times) == ("tries", 1)
 
 
+class Hours:
+    """One clock for the queue and its consumer, which moves only when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from worker.intake import sqs
+
+        self.now = self._due = time.time()
+        monkeypatch.setattr(sqs, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": self._sleep}))
+        monkeypatch.setattr("moto.sqs.models.unix_time", lambda: self.now)
+        monkeypatch.setattr("moto.sqs.models.unix_time_millis", lambda: self.now * 1000.0)
+
+    async def _sleep(self, seconds: float) -> None:
+        self._due = self.now + seconds
+        while self.now < self._due:  # noqa: ASYNC110  the test moves it
+            await asyncio.sleep(0.01)
+
+    async def go_by(self, seconds: float) -> None:
+        """Until the consumer, where this has woken it, has done what it woke for."""
+        self.now += seconds
+        async with asyncio.timeout(120):
+            while self._due <= self.now:  # noqa: ASYNC110  the consumer's sleep moves it
+                await asyncio.sleep(0.01)
+
+
 async def test_a_message_that_takes_long_stays_hidden(
     rig: Rig, engine: StubEngine, node: Node, instance: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Longer than its visibility: nobody else may receive it meanwhile."""
     taken = Intake.take
+    hours = Hours(monkeypatch)
     others: list[int] = []
 
     async def slowly(self: Intake, *arguments: Any) -> Any:
         for _ in range(10):
-            await asyncio.sleep(1.0)
+            await hours.go_by(rig.queue.visibility_s / 8)
             answer = await asyncio.to_thread(rig.client.receive_message, QueueUrl=rig.queue.url, WaitTimeSeconds=0)
             others.append(len(answer.get("Messages", [])))
         return await taken(self, *arguments)

@@ -574,7 +574,7 @@ def test_a_dry_run_asks_and_changes_nothing(far: FarSide) -> None:
 
 
 def test_errors_of_the_network_say_whether_it_was_sent(far: FarSide, moto: str) -> None:
-    rig = AwsRig(far, read_timeout_s=3.0)
+    rig = AwsRig(far, read_timeout_s=8.0)
     far.script("RebootInstances", Trouble.REFUSE, code="InternalError")
     with pytest.raises(Unclear):
         rig.aws.do(Verb.REBOOT, rig.node, TAG)

@@ -108,7 +108,7 @@ def test_one_that_may_not_be_ended_is_unclear(
 
     monkeypatch.setattr(os, "killpg", refuse)
     with pytest.raises(Unclear, match="no answer within"):
-        script("exec sleep 5", timeout_s=0.2).do(Verb.REBOOT, NODE, TAG)
+        script("exec sleep 600", timeout_s=0.2).do(Verb.REBOOT, NODE, TAG)
 
 
 def test_a_secret_that_it_was_given_is_not_said_again(

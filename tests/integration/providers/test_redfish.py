@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from activities import hurry
 from activities.inventory_file import read_inventory
 from activities.last_look import Frozen, looking
 from activities.ports import NotAllowed, NotSent, TakesInventory, Unclear, Unreadable, Verb
@@ -387,13 +389,27 @@ def test_the_installations_inventory_serves_where_the_options_name_none(bmcs: Bm
 def test_what_is_known_of_many_bmcs_is_told_in_time(bmcs: Bmcs, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = RedfishRig(bmcs)
     monkeypatch.setattr(redfish, "ALL_S", 3.0)
+    heard: set[str] = set()
+    each = hurry.each
+
+    def hears(ask: Callable[[str], None], *given: Any) -> None:
+        def asks(id: str) -> None:
+            ask(id)
+            heard.add(id)
+
+        each(asks, *given)
+
+    # The time is over once all that can answer have, on however slow a machine; the others are still silent then.
+    clock = SimpleNamespace(monotonic=lambda: float("inf") if heard >= set(rig.ids) else 0.0)
+    monkeypatch.setattr(hurry, "each", hears)
+    monkeypatch.setattr(hurry, "time", clock)
     with socket.create_server(("127.0.0.1", 0), backlog=256) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         deaf = {f"zz-{n:03}": {"address": address, "system": f"{SYSTEMS}{n}", "serial": f"{n}"} for n in range(130)}
-        provider = make("metal", rig.options | {"machines": rig.options["machines"] | deaf, "read_timeout_s": 60.0})
+        provider = make("metal", rig.options | {"machines": rig.options["machines"] | deaf, "read_timeout_s": 600.0})
         began = time.monotonic()
         [said] = provider.missing_rights()
-        assert time.monotonic() - began < 20, "no longer than the limit, and far less than their time-outs"
+        assert time.monotonic() - began < 300, "far less than their time-outs"
     assert said.startswith(f"{len(rig.ids)} BMCs answered, 130 didn't within 3 s: zz-000 (no answer yet), zz-001")
     assert said.endswith("and 127 more")
 
@@ -431,7 +447,7 @@ def test_a_bmc_that_is_not_there(bmcs: Bmcs) -> None:
 
 
 def test_a_bmc_that_hangs_is_given_up_in_time(bmcs: Bmcs) -> None:
-    rig = RedfishRig(bmcs, read_timeout_s=3.0)
+    rig = RedfishRig(bmcs, read_timeout_s=8.0)
     given_up = threading.Event()
     bmcs.script("restart", lambda call, where: given_up.wait(60))
     with pytest.raises(Unclear, match="timed out"):

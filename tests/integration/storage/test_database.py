@@ -128,7 +128,7 @@ def test_a_failed_transaction_leaves_nothing(db: Database) -> None:
 
 
 def test_a_locked_database_is_unreadable_within_the_time_out(db: Database, url: str) -> None:
-    impatient = Database(url, timeout_s=1.5)
+    impatient = Database(url, timeout_s=4.0)
     ledger = Ledger(impatient)
     with db.transaction() as connection:
         # On SQLite the transaction alone holds the file; PostgreSQL locks what is named.
@@ -167,9 +167,9 @@ def test_neither_errors_nor_names_hold_the_password(postgres_url: str) -> None:
 
 @pytest.mark.postgres
 def test_a_statement_that_takes_too_long_is_given_up(postgres_url: str) -> None:
-    database = Database(postgres_url, timeout_s=1.5)
+    database = Database(postgres_url, timeout_s=4.0)
     with pytest.raises(Unreadable, match="statement timeout"), database.reading() as connection:
-        connection.execute(sa.text("SELECT pg_sleep(5)"))
+        connection.execute(sa.text("SELECT pg_sleep(60)"))
     with database.reading() as connection:
         assert connection.execute(sa.text("SELECT 1")).scalar() == 1
     database.close()

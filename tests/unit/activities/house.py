@@ -49,7 +49,7 @@ class House:
             World.create(world, layout or Layout(nodes=16, durations=TEST), seed=7).close()
         self.parts: Parts = parts(world)
         self.world = self.parts.world
-        self.db = Database(f"sqlite:///{path / 'ledger.sqlite'}", timeout_s=1.0)
+        self.db = Database(f"sqlite:///{path / 'ledger.sqlite'}", timeout_s=60.0)
         self.db.upgrade()
         self.ledger = Ledger(self.db)
         self.intents = Intents(self.db)
