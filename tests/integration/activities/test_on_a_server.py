@@ -93,7 +93,9 @@ async def server() -> AsyncIterator[WorkflowEnvironment]:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    # A ledger that answers late on a busy machine is none of these tests' matter.
+    monkeypatch.setattr("activities.interceptor.PROTECTIVE_BUDGET_S", PATIENCE_S)
     built = House(tmp_path)
     yield built
     built.close()
