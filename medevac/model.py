@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -13,6 +13,11 @@ class Model(BaseModel):
     """Immutable value. Unknown fields are errors, so that a typo never becomes silence."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def stored(cls, value: object) -> Self:
+        """As another build may have written it: what a newer one knows more is left out. Raises `ValidationError`."""
+        return cls.model_validate(value, extra="ignore")
 
 
 def digest(value: Any) -> str:

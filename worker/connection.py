@@ -11,11 +11,12 @@ from datetime import timedelta
 from pathlib import Path
 
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
 from temporalio.plugin import SimplePlugin
 from temporalio.runtime import Runtime
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from worker.converter import DATA_CONVERTER
 
 PASSED_THROUGH = (
     "pydantic",
@@ -40,7 +41,7 @@ class MedevacPlugin(SimplePlugin):
     def __init__(self) -> None:
         super().__init__(
             "medevac",
-            data_converter=pydantic_data_converter,
+            data_converter=DATA_CONVERTER,
             workflow_runner=SandboxedWorkflowRunner(
                 restrictions=SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
             ),

@@ -193,7 +193,7 @@ class Campaigns:
             told = _words(connection, id)
             order = max((one.key.n for one in told if one.key.step not in WANTED), default=0)
             stands = Standing(order=order, passed=passed, bad=bad)
-            said = [Said.model_validate(one.data["said"]) for one in told if one.key.step in WANTED]
+            said = [Said.stored(one.data["said"]) for one in told if one.key.step in WANTED]
             weighed = weigh(need, requested_by, said, what, stands, at)
             if by.id not in weighed.by:
                 one = Said(what=what, by=by.id, groups=by.groups, at=at, to=stands)
@@ -288,8 +288,8 @@ def _say(connection: Connection, id: str, word: Word, at: datetime) -> None:
 
 
 def _row(row: Row[Any]) -> CampaignRow:
-    return CampaignRow.model_validate({name: getattr(row, name) for name in CampaignRow.model_fields})
+    return CampaignRow.stored({name: getattr(row, name) for name in CampaignRow.model_fields})
 
 
 def _node(row: Row[Any]) -> NodeProgress:
-    return NodeProgress.model_validate({name: getattr(row, name) for name in NodeProgress.model_fields})
+    return NodeProgress.stored({name: getattr(row, name) for name in NodeProgress.model_fields})

@@ -95,7 +95,7 @@ class Cases:
         if open_only:
             query = query.where(t.c.state.in_([state for state in CaseState if state is not CaseState.CLOSED]))
         with self._db.reading() as connection:
-            return [Case.model_validate(view) for view in connection.execute(query).scalars()]
+            return [Case.stored(view) for view in connection.execute(query).scalars()]
 
     def by_ticket(self, system: str, ticket: str) -> Case | None:
         """The newest with that ticket, or whose id is that."""
@@ -107,7 +107,7 @@ class Cases:
         )
         with self._db.reading() as connection:
             view = connection.execute(query).scalar_one_or_none()
-            return None if view is None else Case.model_validate(view)
+            return None if view is None else Case.stored(view)
 
     def of_incident(self, incident: str) -> list[Case]:
         """Newest first; closed ones too."""
@@ -118,7 +118,7 @@ class Cases:
             .order_by(t.c.opened_at.desc(), t.c.id)
         )
         with self._db.reading() as connection:
-            return [Case.model_validate(view) for view in connection.execute(query).scalars()]
+            return [Case.stored(view) for view in connection.execute(query).scalars()]
 
     def first_of(self, provider: str) -> str | None:
         """Of the cases of a provider without a ticket so far, the one that asks, or that has its yes and is being
@@ -174,21 +174,21 @@ class Cases:
             .limit(1)
         )
         view = connection.execute(query).scalar_one_or_none()
-        return None if view is None else Case.model_validate(view)
+        return None if view is None else Case.stored(view)
 
     def _of_machine(self, connection: Connection, provider: str, machine_id: str) -> Case | None:
         if not machine_id:
             return None
         query = sa.select(t.c.view).where(t.c.provider == provider, t.c.state.in_(TAKES_IN))
         for view in connection.execute(query).scalars():
-            case = Case.model_validate(view)
+            case = Case.stored(view)
             if any(subject.was.machine_id == machine_id and not subject.proof for subject in case.subjects):
                 return case
         return None
 
     def _about(self, connection: Connection, provider: str, now: datetime) -> Provider:
         query = sa.select(t.c.view).where(t.c.provider == provider, t.c.opened_at > now - HOUR)
-        lately = [Case.model_validate(view) for view in connection.execute(query).scalars()]
+        lately = [Case.stored(view) for view in connection.execute(query).scalars()]
         return Provider(
             introduced=self._introduced(connection, provider),
             lately=sum(not case.summary for case in lately),
@@ -202,7 +202,7 @@ class Cases:
     def _read(self, connection: Connection, id: str, lock: bool = False) -> Case | None:
         query = sa.select(t.c.view).where(t.c.id == id)
         view = connection.execute(query.with_for_update() if lock else query).scalar_one_or_none()
-        return None if view is None else Case.model_validate(view)
+        return None if view is None else Case.stored(view)
 
     def _write(self, connection: Connection, case: Case, now: datetime) -> None:
         values = {

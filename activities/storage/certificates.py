@@ -79,7 +79,7 @@ class Certificates:
         )
         with self._db.reading() as connection:
             rows = connection.execute(query).mappings().all()
-        return [Certificate.model_validate(dict(row)) for row in rows]
+        return [Certificate.stored(dict(row)) for row in rows]
 
     def certified(self, provider: str, form: str) -> bool:
         """Raises `Unreadable`."""

@@ -134,7 +134,7 @@ def fence_of(row: sa.Row[Any]) -> Fence:
 
 def _vote(stored: str | dict[str, str], frozen_at: datetime) -> ThawVote:
     """A bare name is a vote of which only this is known: it came after the freeze."""
-    return ThawVote(by=stored, at=frozen_at) if isinstance(stored, str) else ThawVote.model_validate(stored)
+    return ThawVote(by=stored, at=frozen_at) if isinstance(stored, str) else ThawVote.stored(stored)
 
 
 def thawed_since(connection: Connection, since: datetime) -> dict[str, datetime]:

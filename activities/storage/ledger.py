@@ -279,12 +279,12 @@ class Ledger:
         else:
             query = query.order_by(approvals.c.requested_at.desc())
         with self._db.reading() as connection:
-            return [ApprovalView.model_validate(view) for view in connection.execute(query).scalars()]
+            return [ApprovalView.stored(view) for view in connection.execute(query).scalars()]
 
 
 def read_approval(connection: Connection, id: str) -> ApprovalView | None:
     view = connection.execute(sa.select(approvals.c.view).where(approvals.c.id == id)).scalar_one_or_none()
-    return None if view is None else ApprovalView.model_validate(view)
+    return None if view is None else ApprovalView.stored(view)
 
 
 def put_line(connection: Connection, line: Line) -> bool:
@@ -335,6 +335,6 @@ def _upsert(connection: Connection, view: IncidentView) -> bool:
 
 
 def incident_view(row: sa.Row[tuple[object, ...]]) -> IncidentView:
-    view = IncidentView.model_validate(row.view)
+    view = IncidentView.stored(row.view)
     went_on = {} if row.state == view.state else {"state": State(row.state), "waiting_for": ""}
     return view.model_copy(update={"step": row.step, "due_at": row.due_at, **went_on})

@@ -53,7 +53,7 @@ class Scorecards:
                 if row.incident not in drills and not row.fault.startswith(ORDER) and row.fault != CERTIFY
             ]
             came = _newest(connection, successors, successors.c.at, since)
-            asked = [Case.model_validate(row.view) for row in _newest(connection, cases, cases.c.opened_at, since)]
+            asked = [Case.stored(row.view) for row in _newest(connection, cases, cases.c.opened_at, since)]
             noted = _noted(connection, since)
         places = _Places(nodes, came, noted)
         return Observed(

@@ -101,7 +101,7 @@ def prune(connection: Connection, before: datetime) -> int:
 
 
 def _seen(row: sa.Row[Any]) -> SeenEvent:
-    return SeenEvent(event=HealthEvent.model_validate(row.event), node=row.node, outcome=row.outcome, at=row.at)
+    return SeenEvent(event=HealthEvent.stored(row.event), node=row.node, outcome=row.outcome, at=row.at)
 
 
 def _row(event: HealthEvent, node: str | None, outcome: str) -> dict[str, object]:

@@ -60,4 +60,4 @@ class Silences:
 
 
 def silence_of(row: RowMapping) -> Silence:
-    return Silence.model_validate({name: row[name] for name in COLUMNS} | row["silence"])
+    return Silence.stored({name: row[name] for name in COLUMNS} | row["silence"])

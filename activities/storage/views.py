@@ -122,7 +122,7 @@ class Views:
         own = sa.or_(a.id.startswith(f"{incident}-", autoescape=True), a.id.startswith(f"{incident}/", autoescape=True))
         query = sa.select(a.view).where(sa.or_(own, a.id == last)).order_by(a.requested_at).limit(50)
         with self._db.reading() as connection:
-            return [ApprovalView.model_validate(view) for view in connection.execute(query).scalars()]
+            return [ApprovalView.stored(view) for view in connection.execute(query).scalars()]
 
     def queue(self, limit: int = 500) -> list[Waiting]:
         q = t.queue.c
@@ -280,9 +280,9 @@ def _words(connection: Connection, query: sa.Executable) -> str:
 
 def _votes(id: str, title: str, votes: Any, voided: Any, first: Any, second: Any) -> Iterator[Said]:
     """`first`, `second`: of those who wait, where there are any; one alone says which node it is about."""
-    one = Waiter.model_validate(first) if first and not second else None
-    lost = [Voided.model_validate(each) for each in voided or ()]
-    counted = [(Vote.model_validate(each), "") for each in votes or ()]
+    one = Waiter.stored(first) if first and not second else None
+    lost = [Voided.stored(each) for each in voided or ()]
+    counted = [(Vote.stored(each), "") for each in votes or ()]
     for vote, why in [*counted, *((each.vote, each.why) for each in lost)]:
         words = f"{vote.verdict} by {vote.voter} ({vote.via}): {title}{f': {vote.reason}' if vote.reason else ''}"
         void = f"; it counts no longer: {why}" if why else ""

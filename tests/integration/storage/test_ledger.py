@@ -12,6 +12,7 @@ from activities.storage.fences import Fences
 from activities.storage.intents import Intents
 from activities.storage.ledger import Ledger
 from activities.storage.seen import LONGEST
+from activities.storage.tables import incidents
 from medevac.approvals import tally
 from medevac.approvals.approval import ApprovalState, Verdict, Vote
 from medevac.events.event import EvidenceRef, HealthEvent, Kind
@@ -61,6 +62,15 @@ def test_an_incident_comes_back_as_it_was_told(ledger: Ledger) -> None:
     assert ledger.upsert_incident(view)
     assert ledger.incident("i1") == view
     assert ledger.incident("i2") is None
+
+
+def test_what_a_newer_build_wrote_is_read_without_what_only_it_knows(ledger: Ledger, db: Database) -> None:
+    view = incident()
+    ledger.upsert_incident(view)
+    with db.transaction() as connection:
+        newer = view.model_dump(mode="json") | {"mood": "calm", "hold": None}
+        connection.execute(incidents.update().values(view=newer))
+    assert ledger.incident("i1") == view
 
 
 def test_an_older_revision_never_overwrites_a_newer(ledger: Ledger) -> None:
