@@ -18,6 +18,8 @@ MAX_NODES = 20_000
 LEAST_WINDOW_S = 600.0
 MOST_FAULTS = 1.0
 MOST_FAILURES = 0.1
+MOST_STAGES = 8
+"""Whoever is asked reads them all, with the rest of the care, in one message."""
 CHECKED = "check/"
 """Code of the fault that a failed check opens: `check/<what it covers>`."""
 
@@ -103,8 +105,8 @@ class Care(Model):
 
 
 def blind(care: Care) -> str:
-    """Why this care would let a bad act pass unseen; empty where it wouldn't. Asked as a campaign is listed, not as it
-    is read: one that people have agreed to stays readable whatever the bounds become.
+    """Why this care, or a bad act under it, would pass unseen; empty where it wouldn't. Asked as a campaign is listed,
+    not as it is read: one that people have agreed to stays readable whatever the bounds become.
     """
     if care.window < max(LEAST_WINDOW_S, care.soak):
         return (
@@ -117,6 +119,8 @@ def blind(care: Care) -> str:
         )
     if care.expected_failures > MOST_FAILURES:
         return f"care.expected_failures is {care.expected_failures:g}: hardly a failure would halt it; give at most 0.1"
+    if len(care.stages) > MOST_STAGES:
+        return f"care.stages has {len(care.stages)} stages, more than voters are shown; give at most {MOST_STAGES}"
     return ""
 
 

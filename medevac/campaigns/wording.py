@@ -11,7 +11,7 @@ from medevac.policy.durations import words
 
 LONGEST = 880
 """Characters of a question: a chat's field takes 900, and what is cut there is cut in silence."""
-IMAGE = 300
+IMAGE = 200
 """Characters of an image that a question holds; longer ones are cut, and say so."""
 COSTS = 20
 SPANS = frozenset({"soak", "window", "look", "deadline"})

@@ -8,7 +8,7 @@ import pytest
 
 from medevac.campaigns import wording
 from medevac.campaigns.listing import Nothing
-from medevac.campaigns.spec import Act
+from medevac.campaigns.spec import Act, Care
 from tests.unit.campaigns.test_campaigns import fleet, listed, spec
 from tests.unit.policy.cases import job, node
 
@@ -50,9 +50,22 @@ def test_what_has_no_room_is_counted_and_says_where_it_stands(image: str) -> Non
         assert "pretraining-of-a-large-model" in jobs
 
 
+def test_the_longest_care_is_shown_whole() -> None:
+    care = {
+        **LOOSE, "stages": [0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 4.95], "window": "25h59m", "look": "299s",
+        "deadline": "25h59m", "at_once": 10_000, "expected_faults": 0.123456,
+    }  # fmt: skip
+    plan = listed(fleet(2_000), spec(act="reinstall", image="x" * 490, drain="now", care=care))
+    told = wording.question(plan)
+    assert len(told) <= wording.LONGEST
+    for name in Care.model_fields:
+        assert f"{name} " in told.partition(". Nodes: ")[0]
+
+
 @pytest.mark.parametrize(
     ("care", "word"),
     [
+        ({"stages": [0.1 * n for n in range(1, 40)]}, "care.stages has 39 stages"),
         ({"window": "1s", "soak": "0s"}, "care.window is 1 s"),
         ({"window": "30m"}, "care.window is 30 min"),
         ({"expected_faults": 10}, "care.expected_faults is 10"),
