@@ -16,21 +16,26 @@ from typing import Any
 
 from medevac.events import k8s_node
 from medevac.events.event import HealthEvent, Kind
+from medevac.events.kubernetes import PLANNED
 from medevac.events.parsing import ParseError, Payload
 from medevac.events.registry import detect
 from medevac.events.values import instant
 
 Object = Mapping[str, Any]
-Meaning = tuple[str, str | None, str | None, tuple[str, ...]]
-"""Kind, fault, severity, entities."""
+Meaning = tuple[tuple[str, str, str, tuple[str, ...]], ...]
+"""Kind, fault, severity and entities of each fault that a condition names, in whatever order it names them."""
 
 BAD = (Kind.FAULT, Kind.PLANNED)
 JOINING = frozenset({"Ready", "NetworkUnavailable"})
 """Bad on every node that joins, until it has joined."""
 SILENT = timedelta(hours=1)
 """Kubelets and the usual agents renew a condition's heartbeat every five minutes, whether it changes or not."""
-NEVER_RENEWED = frozenset({"Ready", "NetworkUnavailable"})
-"""The first is Kubernetes' own to judge; the other a network plugin writes once, when it changes."""
+RENEWED = timedelta(minutes=5)
+"""A heartbeat so much later than the transition was renewed. Any other may be of one who writes once."""
+NEVER_RENEWED = frozenset({"Ready", "NetworkUnavailable", *PLANNED})
+"""`Ready` is Kubernetes' own to judge; the others are written when they change, and hold until then."""
+NVSENTINEL_BAD = "IsNotHealthy"
+"""Its reasons end so. It writes on events alone, and moves the heartbeat when it adds to the message."""
 
 
 class Level(IntEnum):
@@ -77,12 +82,11 @@ class Conditions:
         meanings: dict[str, Meaning | None] = {}
         waits = False
         silent, stale = _silent(node, now), list[str]()
-        for condition, event in _read(node):
+        for condition, meaning in _read(node):
             kind = str(condition.get("type"))
-            meaning = _meaning(event) if event else None
-            if event is None:  # it can't be read, which is told once
+            if meaning is None:  # it can't be read, which is told once
                 worth = kind not in said
-            elif event.kind in BAD:
+            elif _is_bad(meaning):
                 if kind in silent:
                     stale.append(kind)
                     waits = True
@@ -92,10 +96,8 @@ class Conditions:
                 worth = level > Level.CHANGE or said.get(kind) != meaning
                 if worth and young and kind in JOINING and said.get(kind) is None:
                     worth, waits = False, True
-            elif event.kind is Kind.RECOVERED:
-                before = said.get(kind)
-                taken_back = before is not None and before[0] in BAD
-                worth = taken_back or kind in owed
+            elif meaning[0][0] == Kind.RECOVERED:
+                worth = _is_bad(said.get(kind)) or kind in owed
             else:
                 continue
             if worth:
@@ -129,20 +131,41 @@ class Conditions:
 
 
 def _silent(node: Object, now: datetime) -> frozenset[str]:
-    """Types whose writer is gone while others of the node are heard. Without a heartbeat none is."""
-    heard = {
-        str(one.get("type")): at
-        for one in node["status"]["conditions"]
-        if (at := instant(one.get("lastHeartbeatTime"))) is not None
-    }
-    newest = max(heard.values(), default=None)
+    """Types whose writer is gone while others of the node are heard. Without a heartbeat none is.
+
+    Gone is who renewed it and has stopped. What was written once holds, unless the node has become ready since: it may
+    have been rebooted (nothing tells when it was), and what nobody has said again of that boot is not to be acted on.
+    """
+    conditions: list[Object] = node["status"]["conditions"]
+    heard = [(one, at) for one in conditions if (at := instant(one.get("lastHeartbeatTime"))) is not None]
+    newest = max((at for _, at in heard), default=None)
     if newest is None or now - newest > SILENT:
         return frozenset()
-    return frozenset(kind for kind, at in heard.items() if newest - at > SILENT) - NEVER_RENEWED
+    back = max(filter(None, (_changed(one) for one in conditions if _is_ready(one))), default=None)
+    return frozenset(
+        str(one.get("type"))
+        for one, at in heard
+        if newest - at > SILENT
+        and one.get("type") not in NEVER_RENEWED
+        and not str(one.get("reason")).endswith(NVSENTINEL_BAD)
+        and (((began := _changed(one)) is not None and at - began > RENEWED) or (back is not None and back > at))
+    )
+
+
+def _changed(condition: Object) -> datetime | None:
+    return instant(condition.get("lastTransitionTime"))
+
+
+def _is_ready(condition: Object) -> bool:
+    return condition.get("type") == "Ready" and condition.get("status") == "True"
+
+
+def _is_bad(meaning: Meaning | None) -> bool:
+    return meaning is not None and any(one[0] in BAD for one in meaning)
 
 
 def _bad(meanings: Mapping[str, Meaning | None]) -> Iterator[str]:
-    return (kind for kind, meaning in meanings.items() if meaning and meaning[0] in BAD)
+    return (kind for kind, meaning in meanings.items() if _is_bad(meaning))
 
 
 @lru_cache(maxsize=1_000)
@@ -160,16 +183,18 @@ def source_in(payload: Payload) -> str:
         return k8s_node.SOURCE
 
 
-def _read(node: Object) -> Iterator[tuple[Object, HealthEvent | None]]:
+def _read(node: Object) -> Iterator[tuple[Object, Meaning | None]]:
     """Each condition with what it says; None where it can't be read, and nothing where it says nothing."""
     try:
         together = k8s_node.parse(Payload(json.dumps(node).encode())).events
     except ParseError:
         together = ()
-    events = {event.detail.get("condition"): event for event in together}
+    events: dict[object, list[HealthEvent]] = {}
+    for event in together:
+        events.setdefault(event.detail.get("condition"), []).append(event)
     for condition in node["status"]["conditions"]:
-        if event := events.get(condition.get("type")):
-            yield condition, event
+        if those := events.get(condition.get("type")):
+            yield condition, _meaning(those)
             continue
         try:
             if k8s_node.parse(Payload(json.dumps(_only(node, [condition])).encode())).refused:
@@ -182,8 +207,8 @@ def _only(node: Object, conditions: list[Object]) -> Object:
     return {**node, "status": {**node["status"], "conditions": conditions}}
 
 
-def _meaning(event: HealthEvent) -> Meaning:
-    return (event.kind, event.fault, event.severity, event.entities)
+def _meaning(events: list[HealthEvent]) -> Meaning:
+    return tuple(sorted({(one.kind.value, one.fault or "", one.severity or "", one.entities) for one in events}))
 
 
 def _fingerprint(node: Object) -> int:

@@ -5,16 +5,25 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from worker.intake.conditions import Conditions, Judged, Level, source_of
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LONG_AGO = "2026-01-01T00:00:00Z"
 
 
-def condition(kind: str, status: str, reason: str = "Because", message: str = "so", heard: str = LONG_AGO) -> Any:
+def condition(
+    kind: str,
+    status: str,
+    reason: str = "Because",
+    message: str = "so",
+    heard: str = LONG_AGO,
+    since: str = LONG_AGO,
+) -> Any:
     return {
         "type": kind, "status": status, "reason": reason, "message": message,
-        "lastHeartbeatTime": heard, "lastTransitionTime": LONG_AGO,
+        "lastHeartbeatTime": heard, "lastTransitionTime": since,
     }  # fmt: skip
 
 
@@ -199,3 +208,47 @@ def test_on_a_node_that_is_silent_as_a_whole_nothing_is_stale() -> None:
     ready = condition("Ready", "Unknown", heard="2026-03-01T10:30:00Z")
     left = condition("GPUFallenOffBus", "True", heard="2026-03-01T09:00:00Z")
     assert Desk().hear(ready, left) == {"Ready=Unknown", "GPUFallenOffBus=True"}
+
+
+JUST_NOW = NOW.isoformat()
+AN_HOUR_AGO = (NOW - timedelta(minutes=61)).isoformat()
+NVRM = "ErrorCode:79 PCI:0000:3b:00 NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus. Recommended"
+
+
+@pytest.mark.parametrize("since", [AN_HOUR_AGO, LONG_AGO])
+def test_what_is_written_on_events_alone_is_said_however_long_ago(since: str) -> None:
+    ready = condition("Ready", "True", heard=JUST_NOW)
+    xid = condition("SysLogsXIDError", "True", "SysLogsXIDErrorIsNotHealthy", NVRM, heard=AN_HOUR_AGO, since=since)
+    planned = condition("MaintenancePlanned", "True", "Planned", "on Friday", heard=AN_HOUR_AGO, since=since)
+    judged = Desk().conditions.judge(node(ready, xid, planned), NOW, Level.RELIST)
+    assert said(judged) == {"SysLogsXIDError=True", "MaintenancePlanned=True"}
+    assert judged.stale == ()
+
+
+def test_a_condition_that_a_script_wrote_once_holds_until_the_node_comes_back() -> None:
+    once = condition("FabricBroken", "True", heard=AN_HOUR_AGO, since=AN_HOUR_AGO)
+    before = condition("Ready", "True", heard=JUST_NOW)
+    back = condition("Ready", "True", heard=JUST_NOW, since=JUST_NOW)
+    assert Desk().hear(before, once, level=Level.RELIST) == {"FabricBroken=True"}
+    assert Desk().hear(back, once, level=Level.RELIST) == set()
+    assert Desk().hear(condition("Ready", "False", heard=JUST_NOW, since=JUST_NOW), once) == {
+        "Ready=False", "FabricBroken=True",
+    }  # fmt: skip
+
+
+def test_what_was_renewed_and_is_no_more_is_silent_on_a_node_that_never_went() -> None:
+    left = condition("GPUFallenOffBus", "True", heard=AN_HOUR_AGO)
+    assert Desk().hear(condition("Ready", "True", heard=JUST_NOW), left, level=Level.RELIST) == set()
+
+
+def test_a_condition_that_names_one_more_fault_says_so_at_once_however_small() -> None:
+    desk = Desk()
+
+    def xids(*codes: int) -> Any:
+        lines = "; ".join(f"NVRM: Xid (PCI:0000:3b:00): {code}, x" for code in codes)
+        return condition("AcceleratedHardwareReady", "False", "NvidiaXID79Error", lines)
+
+    assert desk.hear(xids(79, 48)) == {"AcceleratedHardwareReady=False"}
+    assert desk.hear(xids(79, 48, 74)) == {"AcceleratedHardwareReady=False"}
+    assert desk.hear(xids(74, 48, 79)) == set(), "the same, in another order"
+    assert desk.hear(condition("AcceleratedHardwareReady", "True")) == {"AcceleratedHardwareReady=True"}
