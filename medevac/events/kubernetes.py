@@ -5,6 +5,7 @@ Shared by the senders that speak through them (`k8s_node`, `npd`, `eks_nma`); it
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,7 +17,17 @@ from medevac.events.envelopes import json_documents
 from medevac.events.event import Kind, Severity, Statement
 from medevac.events.freetext import MAX_TEXT, pci_in, severity_of, xid_codes
 from medevac.events.parsing import Parsed, ParseError, Payload
-from medevac.events.reading import Fields, Reading, entities, fault_code, instant, join_key, node_name, severity_word
+from medevac.events.reading import (
+    MAX_SUMMARY,
+    Fields,
+    Reading,
+    entities,
+    fault_code,
+    instant,
+    join_key,
+    node_name,
+    severity_word,
+)
 from medevac.faults.catalogue import lookup
 
 EKS_CONDITIONS = frozenset(
@@ -156,6 +167,8 @@ def _add_condition(
 ) -> None:  # fmt: skip
     kind, status = fields.text("type"), fields.text("status")
     reason, message = fields.text("reason", ""), fields.text("message", "")
+    summary = f"{kind}={status} {reason}: {message}"
+    whole = hashlib.sha256(summary.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     reading.add(
         said,
         fault,
@@ -169,13 +182,15 @@ def _add_condition(
         starts_at=instant(fields.get("lastTransitionTime")),
         boot_id=boot_id,
         marker="condition" if own else None,
-        summary=f"{kind}={status} {reason}: {message}",
+        summary=summary,
         detail={
             **common,
             "condition": kind,
             "status": status,
             "reason": reason or None,
             "heartbeat_at": fields.maybe_text("lastHeartbeatTime"),
+            # An agent appends what comes later: two messages may differ beyond what a summary holds.
+            "whole": whole if len(summary) > MAX_SUMMARY else None,
         },
     )
 

@@ -87,7 +87,9 @@ def said_by(event: HealthEvent) -> str:
     """What a latching condition says: since when, status, reason, message. Empty for all other statements."""
     if event.source not in LATCHING or event.statement is not Statement.LEVEL or event.starts_at is None:
         return ""
-    return hashlib.sha256(f"{event.starts_at.isoformat()} {event.summary}".encode()).hexdigest()[:16]
+    whole = event.detail.get("whole")  # of a text that the summary had to cut
+    text = f"{event.starts_at.isoformat()} {event.summary}" + (f" {whole}" if whole else "")
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def still_says(event: HealthEvent, remedy: Remedy | None, now: datetime, proofs: Collection[Proof]) -> Proof | None:

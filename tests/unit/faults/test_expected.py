@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from medevac.events.event import HealthEvent, Kind
+from medevac.events.registry import read
+from medevac.faults.catalogue import classify
 from medevac.faults.classes import Covers, FaultClass
 from medevac.faults.faultset import Change, FaultSet, Remedy
 from medevac.fleet.node import Identity
+from tests.unit.events.payloads import payload
 from tests.unit.faults.said import alert, at, said
 
 BROKEN = FaultSet().observe(said("xid/79", boot_id="b1"), at(0)).faults
@@ -185,6 +188,33 @@ def test_people_are_told_once_what_ends_it() -> None:
 )
 def test_whatever_else_is_said_after_the_proof_is_real(event: HealthEvent, seconds: float, why: str) -> None:
     assert change(event, seconds, WATCHED, MENDED) is Change.NEW, why
+
+
+def agents(*messages: str) -> HealthEvent:
+    condition = {
+        "type": "AcceleratedHardwareReady", "status": "False", "reason": "NvidiaXID119Error",
+        "message": "; ".join(messages), "lastTransitionTime": at(-3_600).isoformat(),
+    }  # fmt: skip
+    machine = {"kind": "Node", "metadata": {"name": "gpu-node-07"}, "status": {"conditions": [condition]}}
+    (event,) = read("eks_nma", payload(machine)).events
+    return classify(event)
+
+
+def test_what_an_agent_adds_beyond_what_a_summary_holds_is_news() -> None:
+    before = [
+        f"NVRM: Xid (PCI:0000:{bus:02x}:00): 119, Timeout waiting for RPC from GSP {'x' * 60}" for bus in range(6)
+    ]
+    first = agents(*before)
+    mended = (
+        FaultSet().observe(first, at(0)).faults.prove({Covers.COMPUTE, Covers.SERVICE}, "b2", at(700), since=at(600))
+    )
+    more = agents(*before, "NVRM: Xid (PCI:0000:cb:00): 119, Timeout waiting for RPC from GSP")
+    assert (more.summary, more.fault) == (first.summary, first.fault), "cut alike"
+    assert change(agents(*before), 2_000, WATCHED, mended) is Change.EXPECTED
+    assert change(more, 2_000, WATCHED, mended) is Change.NEW
+    verifying = PROVED.model_copy(update={"latched_s": 86_400.0})
+    broken = FaultSet().observe(first, at(0)).faults
+    assert change(more, 1_500, verifying, broken) is Change.REPEAT
 
 
 def test_a_condition_of_what_the_check_did_not_cover_stays_real() -> None:
