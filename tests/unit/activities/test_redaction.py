@@ -123,6 +123,14 @@ def test_wrapped_fixtures_change_only_where_a_secret_stands() -> None:
         (f"{{'password': '{SECRET} x'}}", SECRET),
         (f'{{"broken": 1, "password": "{SECRET} {SECRET}", ', SECRET),
         (f'{{"a": 1}}\n{{"password": "{SECRET}"}}\npassword: {SECRET}\n', SECRET),
+        ('password: "correct horse battery"', "battery"),
+        ("password: 'correct horse battery'", "battery"),
+        ('{"name":"Authorization","value":"Custom hunter2"}', "hunter2"),
+        ('[{"name": "DB_PASSWORD", "value": "correct horse"}]', "horse"),
+        ("glpat-hunter2hunter2hunter2", "hunter2"),
+        ("github_pat_11HUNTER2_hunter2hunter2", "hunter2"),
+        ('Authorization: Digest username="u", realm="r", response="6629fae49393a05397450978507c4ef1"', "6629fae4"),
+        (f"AWS4-HMAC-SHA256 Credential=x/y, SignedHeaders=host, Signature={'0f' * 32}", "0f0f0f"),
     ],
 )
 def test_secrets_are_gone_in_text_and_in_strings_of_json(text: str, secret: str) -> None:
@@ -144,3 +152,42 @@ def test_names_of_machines_are_no_keys_and_what_is_no_text_stays() -> None:
     raw = b'{"node": "sk-seoul-rack-0007-gpu-001", "a": 1.50, "a": 1e400, "n": 123456789012345678901234567890}'
     assert redacted(raw) == raw
     assert redacted(b"\xff\xfe{\x00\x80") == b"\xff\xfe{\x00\x80"
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        (
+            '{"_TRANSPORT":"kernel","MESSAGE":"x"}\n-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7\n'
+            "-----END RSA PRIVATE KEY-----\n",
+            "MIIEpAIBAAKCAQEA7",
+        ),
+        ("[]\npassword:\n  hunter2", "hunter2"),
+        ("password:\n  hunter2\n{}\n{}\ntoken:\n  hunter2", "hunter2"),
+    ],
+)
+def test_a_secret_of_several_lines_is_gone_also_beside_lines_of_json(text: str, secret: str) -> None:
+    safe = redacted(text.encode()).decode()
+    assert secret not in safe
+    assert [line for line in safe.split("\n") if line[:1] in "{[" and line] == [
+        line for line in text.split("\n") if line[:1] in "{[" and line
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ('{"https://user:hunter2@host/x": 1}', '{"https://user:***@host/x": 1}'),
+        ('{"Authorization: Bearer abcdefgh1234": "x"}', '{"Authorization: ***": "***"}'),
+        ('{"password": 123456789}', '{"password": 0}'),
+        ('{"password": [-1.5e3, 2], "a": 7}', '{"password": [0, 0], "a": 7}'),
+        ('{"name": "api_key", "value": 123456789}', '{"name": "api_key", "value": 0}'),
+        ('{"a": 1, "password": 123456789', '{"a": 1, "password": 0'),
+        ('{"Message": "{\\"password\\": 123456789"}', '{"Message": "{\\"password\\": 0"}'),
+        ('{"tokens": 5, "token_count": 70000, "secret_version": 3}', None),
+        ('{"tokens": 5, "max_tokens": 70000, "a": ', None),
+        ('{"name": "Token service is down", "value": "x", "password": true}', None),
+    ],
+)
+def test_names_and_numbers_are_masked_and_counts_stay(text: str, safe: str | None) -> None:
+    assert redacted(text.encode()).decode() == (safe or text)
