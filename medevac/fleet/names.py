@@ -9,6 +9,7 @@ from collections.abc import Iterator
 _SCALE_SET = re.compile(r"/virtualMachineScaleSets/(?P<set>[^/]+)/virtualMachines/(?P<number>[^/]+)$", re.IGNORECASE)
 _VIRTUAL_MACHINE = re.compile(r"/virtualMachines/(?P<name>[^/]+)$", re.IGNORECASE)
 _WITH_PORT = re.compile(r"(?:\[(?P<v6>[^\]\s/]+)\]|(?P<host>[^\]\[\s/:]+)):\d{1,5}")
+_OF_ADDRESS = re.compile(r"ip-((?:\d{1,3}-){3}\d{1,3})(?:\.|$)")
 _SHORT_LIVED = 6
 """Digits. A shorter number at a path's end is a place in a row, not a machine's own id."""
 _INNER = frozenset({"corp", "internal", "intra", "lan", "local", "localdomain"})
@@ -49,10 +50,11 @@ def canonical(name: str) -> str:
 
 
 def address_of(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that it is, with or without a port."""
+    """The address that it is, with or without a port; also as AWS writes it in a host's name (`ip-10-0-0-1`), which any
+    network with that address may have."""
     for one in keys_of(name):
         try:
-            return ipaddress.ip_address(one)
+            return ipaddress.ip_address(m[1].replace("-", ".") if (m := _OF_ADDRESS.match(one)) else one)
         except ValueError:
             continue
     return None

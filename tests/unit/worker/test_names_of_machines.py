@@ -150,6 +150,22 @@ def test_a_private_address_is_one_machines_within_one_cluster_alone() -> None:
         assert by_gpu.node.name == "gpu-2"
 
 
+@pytest.mark.parametrize("said", ["ip-10-0-0-1", "ip-10-0-0-1.ec2.internal", "IP-10-0-0-1:9400", "10.0.0.1:9400"])
+def test_a_host_name_that_is_made_of_an_address_is_no_surer_than_the_address(said: str) -> None:
+    name = "ip-10-0-0-1.ec2.internal"
+    here = kubernetes(name, "aws:///us-east-1a/i-0abc", ("InternalIP", "10.0.0.1"), ("Hostname", name))
+    two = inventory(Listed("a", [here]), Listed("b", [node("gpu-2", "b", gpu_ids=(UUID,))]))
+    unclear = two.resolve(said, None, ["a", "b"])
+    assert isinstance(unclear, NotFound)
+    assert f"no cluster is named; it would be: a/{name}" in unclear.text
+    assert not isinstance(two.cached(said, None, ["a", "b"]), Found)
+    for found in (two.resolve(said, "a", ["a", "b"]), two.resolve(said, None, ["a"])):
+        assert isinstance(found, Found), "its cluster is known"
+        assert found.node.name == name
+    by_id = two.resolve("i-0abc", None, ["a", "b"])
+    assert isinstance(by_id, Found), "an instance's id is one machine's alone"
+
+
 # -- GPUs ------------------------------------------------------------------------------------------------------
 
 
