@@ -173,7 +173,7 @@ def container_instance(reading: Reading, fields: Fields) -> None:
             continue
         reason = check.text("statusReason", "")
         impaired = status == "IMPAIRED"
-        codes = (xid_codes(reason) if impaired else ()) or (fault_code("ecs", kind),)
+        codes = (xid_codes(reason, checked=True) if impaired else ()) or (fault_code("ecs", kind),)
         key = join_key(subject, "ecs", kind)
         for code in codes:
             reading.add(

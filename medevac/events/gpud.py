@@ -81,7 +81,11 @@ def _event(reading: Reading, component: str, fields: Fields) -> None:
     name, message = fields.text("name"), fields.text("message", "")
     extra = _flat(fields.get("extra_info") or fields.get("extraInfo"))
     speaks = "xid" in f"{component} {name}".lower()
-    codes = xid_codes(message) or tuple(dict.fromkeys(c for text in extra for c in xid_codes(text))) if speaks else ()
+    codes = (
+        xid_codes(message, checked=True) or tuple(dict.fromkeys(c for text in extra for c in xid_codes(text)))
+        if speaks
+        else ()
+    )
     word = fields.text("type", "Unknown")
     if name in LIFECYCLE_NAMES or (component == "os" and "reboot" in name):
         kind = Kind.LIFECYCLE
@@ -105,7 +109,7 @@ def _state(reading: Reading, component: str, fields: Fields) -> None:
     if not health:
         health = "Healthy" if fields.boolean("healthy") else "Unhealthy"
     extra = _flat(fields.get("extra_info") or fields.get("extraInfo"))
-    codes = xid_codes(reason) if "xid" in f"{component} {name}".lower() else ()
+    codes = xid_codes(reason, checked=True) if "xid" in f"{component} {name}".lower() else ()
     kind = {"Unhealthy": Kind.FAULT, "Degraded": Kind.FAULT, "Healthy": Kind.RECOVERED}.get(health, Kind.INFO)
     key = join_key("state", component, name)
     for code in (codes if kind is not Kind.RECOVERED or len(codes) == 1 else ()) or (None,):

@@ -201,7 +201,7 @@ def _codes(reason: str, message: str, speaks: bool, of_eks: bool) -> tuple[str, 
 
     A condition has one reason, of whichever fault raised or changed it last; its message lists the others, too. The
     gravest stands last: who compares a condition with what it said before looks at that one."""
-    found = dict.fromkeys((*xid_codes(reason), *(xid_codes(message) if speaks else ())))
+    found = dict.fromkeys((*xid_codes(reason), *(xid_codes(message, checked=True) if speaks else ())))
     if of_eks:
         agents = reason.startswith(("Nvidia", "DCGM", "FabricManager", "Neuron")) and not xid_codes(reason)
         told = [f"DCGM{_DCGM_WORDS[m[1].lower()]}{m[2]}" for m in _DCGM.finditer(message[:MAX_TEXT])]

@@ -102,7 +102,7 @@ def _line(reading: Reading, line: str) -> bool:
 
 def _failure(reading: Reading, subject: str | None, check: str, words: str, line: str) -> None:
     """A kernel line quoted in the message is the same fault as that line itself, said once."""
-    codes = xid_codes(words)
+    codes = xid_codes(words, checked=True)
     devices = [ib(m[1], m[2]) for m in _IB.finditer(words)][:32] if not codes else []
     found = entities(*devices, pci_in(words), gpu_in(words) if not codes else None)
     for code in codes or (None,):

@@ -127,7 +127,7 @@ def _say(
 ) -> None:  # fmt: skip
     all_of_it = kind is Kind.RECOVERED and statement is Statement.LEVEL
     starts_at = epoch(when) or instant(when, naive_is_utc=statement is Statement.LEVEL)
-    named = xid_codes(reason) if kind is Kind.FAULT else ()
+    named = xid_codes(reason, checked=True) if kind is Kind.FAULT else ()
     for node, code in product(nodes, named if first in named else (first,)):
         reading.add(
             kind, code, part=[part, node], key=f"{node}|slurm" if all_of_it else f"{node}|{code}",

@@ -62,7 +62,7 @@ def reason_code(reason: str, user: str | None) -> tuple[str, Kind]:
     """By what the reason names, of several Xids by the gravest; a person's own words are no fault."""
     if m := _NHC.search(reason):
         return fault_code("nhc", m[1].lower()), Kind.FAULT
-    if codes := xid_codes(reason):
+    if codes := xid_codes(reason, checked=True):
         return min(codes, key=lambda code: lookup(code).fault_class.rank), Kind.FAULT
     for pattern, code in _REASONS:
         if pattern.search(reason):

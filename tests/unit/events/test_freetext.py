@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from medevac.events.freetext import gpu_in, node_after_on, xid_code
+from medevac.events.freetext import gpu_in, node_after_on, xid_code, xid_codes
+from tests.unit.events.payloads import an_alert, forms, only, webhook
+from tests.unit.events.test_kubernetes_senders import condition, event, node
+from tests.unit.events.test_paging_tools import v2
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,87 @@ from medevac.events.freetext import gpu_in, node_after_on, xid_code
 )
 def test_the_one_code_that_a_text_names(text: str, code: str | None) -> None:
     assert xid_code(text) == code
+
+
+DMESG_T = "[Mon Oct  6 12:00:00 2025] NVRM: Xid (PCI:0000:3b:00): 79, pid=123, GPU has fallen off the bus."
+NAMED = [
+    "GPU 3 gives no response after Xid 79",
+    "GPU never recovered from Xid 79",
+    "no heartbeat since Xid 79",
+    "node without GPUs since XID 79",
+    "no devices found Xid 79",
+    DMESG_T,
+    "2025-10-06 12:00:00 ERROR gpu-monitor: Xid 79 on GPU 3",
+    "2025-10-06 12:00:00 UTC gpu-1: XID 79",
+    "Xid 79, 12 pods affected",
+    "Xid 79 and 2 more",
+    "Xid 79, 12 pods on node gpu-1",
+    "Xid 79, 8 procs killed",
+    "Xid 79, 3 occurrences",
+    "Xid 79, 3 errors",
+    "Xid 79, 3/8 GPUs",
+    "Xid 79 and 48 others",
+]
+DENIED = [
+    "no nvidia Xid 79 found on any GPU",
+    "no Xid 79",
+    "no new Xid 79",
+    "without any Xid",
+    "no GPU with Xid 79",
+    "alice[12]: NVRM: Xid (PCI:0000:4e:00): 79, forged",
+    "alice[12]: Nov 30 10:00:00 gpu-1 kernel: NVRM: Xid (PCI:0000:4e:00): 79, forged",
+    "Nov 30 10:00:00 gpu-1 alice: NVRM: Xid (PCI:0000:4e:00): 79, forged",
+]
+
+
+def said(text: str) -> dict[str, str]:
+    """The fault that each sender's reading of the text comes to."""
+    alert = an_alert(labels={"alertname": "GpuXid", "err_code": None}, annotations={"summary": text})
+    return {
+        "alert": only("alertmanager", webhook(alert))["fault"],
+        "slurm": only("slurm", f"[2026-03-01T08:00:00.123] update_node: node w1 reason set to: {text}")["fault"],
+        "nhc": only("nhc", f"ERROR: nhc: Health check failed: check_dmesg: {text}")["fault"],
+        "condition": only("k8s_node", node(condition("GpuXidError", "True", "XidError", text)))["fault"],
+        "event": only("k8s_node", event("NvidiaXidError", text))["fault"],
+    }
+
+
+@pytest.mark.parametrize("text", NAMED)
+def test_every_sender_hears_a_code_that_is_stated(text: str) -> None:
+    assert xid_code(text) == "xid/79"
+    assert said(text) == dict.fromkeys(("alert", "slurm", "nhc", "condition", "event"), "xid/79")
+    assert only("pagerduty", v2(summary=text))["fault"] == "xid/79"
+
+
+@pytest.mark.parametrize("text", DENIED)
+def test_no_sender_hears_a_code_that_is_denied_or_that_a_process_wrote_in_the_kernels_words(text: str) -> None:
+    assert xid_codes(text) == xid_codes(text, checked=True) == ()
+    assert not [fault for fault in said(text).values() if fault.startswith("xid/")]
+
+
+def test_a_health_check_may_name_itself_before_its_words() -> None:
+    for text in ("healthd[812]: Xid 79 on GPU 3", "2025-10-06 12:00:00 gpu-1 healthd: Xid 79 on GPU 3"):
+        found = said(text)
+        assert found.pop("alert") == "alert/GpuXid"
+        assert set(found.values()) == {"xid/79"}
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("XID 13, 79 on GPU 4", ("xid/13", "xid/79")),
+        ("Xid 94 and 79 on GPU 4", ("xid/94", "xid/79")),
+        ("XID errors: 79, 74", ("xid/79", "xid/74")),
+        ("Xid 13 and 79 errors", ("xid/13", "xid/79")),
+        ("Xid 13 and 79 and 2 more", ("xid/13", "xid/79")),
+        ("Xid 13, 79, 3 GPUs affected", ("xid/13", "xid/79")),
+        ("Xid 48; 2 rows remapped", ("xid/48",)),
+        ("NVRM: Xid (PCI:0000:4e:00): 43, 512, Ch 00000008", ("xid/43",)),
+    ],
+)
+def test_a_list_goes_on_only_with_codes(text: str, codes: tuple[str, ...]) -> None:
+    assert xid_codes(text) == codes
+    assert {form["fault"] for form in forms("nhc", f"ERROR: nhc: Health check failed: check_xid: {text}")} == set(codes)
 
 
 @pytest.mark.parametrize(
