@@ -6,7 +6,7 @@ Where a journal says who wrote a record, that decides; a field whose name begins
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
@@ -43,8 +43,29 @@ _VERBOSE_FIELD = re.compile(r"    ([A-Z_][A-Z0-9_]{0,63})=(.*)", re.DOTALL)
 _MANGLED = "neither NAME=value nor a value of known length: its bytes were changed on the way, the rest is not read"
 _BOOT = re.compile(r"[0-9a-f]{32}")
 _BOOT_LINE = re.compile(r"-- Boot ([0-9a-f]{32}) --\s*")
+_HEADING = re.compile(r"(?![0-9]|.{0,200}[0-9]{2}:[0-9]{2})[^\[\]]{1,120}:\s*")
+"""`gpu-1 log:` above indented lines; what journalctl shows of a process has a time before it."""
+_JOURNAL = re.compile(
+    r"(?:\[ {0,12}[0-9]{1,12}\.[0-9]{1,9}\]|[0-9]{9,10}\.[0-9]{1,9}"
+    r"|.{0,30}?[0-9]{2}:[0-9]{2}:[0-9]{2}\S{0,20}(?: [A-Z]{2,5})?) \S{1,253} \S{1,80}: ?"
+)
+"""Time, host and writer: journalctl indents a message's further lines to where its first begins."""
 _BY_PROCESS = ("_PID", "_UID", "_COMM", "_EXE", "SYSLOG_PID")
 """What journald knows of a process that writes; of the kernel it knows none of these."""
+_PIDS = (
+    *_BY_PROCESS, "PID", "UID", "COMM", "EXE", "pid", "procid", "process.pid", "log.syslog.procid", "journald.pid",
+)  # fmt: skip
+_WRITERS = (
+    "SYSLOG_IDENTIFIER", "syslog_identifier", "appname", "app_name", "ident", "program", "programname", "syslogtag",
+    "process", "process.name", "log.syslog.appname", "syslog.identifier",
+)  # fmt: skip
+_FACILITIES = (
+    "SYSLOG_FACILITY", "syslog_facility", "facility", "syslogfacility", "syslogfacility-text", "syslog.facility",
+    "log.syslog.facility.code", "log.syslog.facility.name",
+)  # fmt: skip
+_TRANSPORTS = ("_TRANSPORT", "TRANSPORT", "transport", "systemd.transport")
+"""The same in the records of shippers: Vector, rsyslog, Fluentd, Fluent Bit, Filebeat."""
+_KERN = {"0", "kern", "kernel"}
 _READ = frozenset(
     ("MESSAGE", "_TRANSPORT", "SYSLOG_IDENTIFIER", "SYSLOG_FACILITY", "_HOSTNAME", "_BOOT_ID", "__REALTIME_TIMESTAMP")
 ).union(_BY_PROCESS)
@@ -72,6 +93,7 @@ def _lines(lines: list[str]) -> Iterator[Record]:
     raw = False
     boot: str | None = None
     margin = min((_indent(line) for line in lines if line.strip()), default=0)
+    by_process, column = False, MAX_LINE
     for line in lines:
         # Raw records go on with ` KEY=value` lines, which are properties, not messages.
         if line.strip() and not (raw and line[0] == " "):
@@ -80,10 +102,20 @@ def _lines(lines: list[str]) -> Iterator[Record]:
                 continue
             raw = line[0].isdigit() and RAW.match(line) is not None
             record = of_line(clean(line[:MAX_LINE]))
-            if _indent(line) > margin:  # the message before it goes on; whoever wrote that one chose these words
+            if _indent(line) <= margin:
+                by_process = not record.kernel and not _HEADING.fullmatch(line[:200])
+                column = m.end() if (m := _JOURNAL.match(line[:600])) else MAX_LINE
+            elif by_process or _indent(line) >= column or not _prefixed(record):
+                # The message before may go on here; whoever wrote that one chose these words.
                 record = replace(record, kernel=False)
             # Only beside the names that journalctl itself writes: alone, a process could write such a line, too.
             yield replace(record, boot_id=boot) if boot and record.host else record
+
+
+def _prefixed(record: Record) -> bool:
+    """The kernel's own words stand before the message: uptime or time in brackets, facility, name."""
+    before = record.text.strip().removesuffix(record.message)
+    return record.attested or record.uptime is not None or before.startswith("[") or "kernel:" in before
 
 
 def _indent(line: str) -> int:
@@ -184,10 +216,8 @@ def of_fields(fields: Fields) -> Record:
     if not isinstance(message, str):
         raise ParseError(f"{fields.where}: field MESSAGE is missing or no text")
     inner = of_line(clean(message[:MAX_LINE].split("\n")[0]))
-    transport, name = fields.scalar("_TRANSPORT"), fields.scalar("SYSLOG_IDENTIFIER")
-    facility = fields.scalar("SYSLOG_FACILITY")
-    kernel = inner.kernel and transport in (None, "kernel") and name in (None, "kernel") and facility in (None, "0")
-    kernel = kernel and not any(key in fields for key in _BY_PROCESS)
+    transport, name, facility, process = (_said(fields, keys) for keys in (_TRANSPORTS, _WRITERS, _FACILITIES, _PIDS))
+    kernel = inner.kernel and transport <= {"kernel"} and name <= {"kernel"} and facility <= _KERN and not process
     host = fields.scalar("_HOSTNAME") or _host(fields.get("hostname")) or _host(fields.get("host")) or inner.host
     boot = (fields.scalar("_BOOT_ID") or "").replace("-", "").lower()
     level, uptime = whole(fields.get("pri")), real(fields.get("time"))
@@ -200,9 +230,34 @@ def of_fields(fields: Fields) -> Record:
         epoch(fields.get("__REALTIME_TIMESTAMP")) or inner.time or (None if since_boot else _shipped(fields)),
         inner.uptime if inner.uptime is not None else since_boot,
         _dashed(boot) if _BOOT.fullmatch(boot) else None,
-        inner.container or fields.get("stream") in ("stdout", "stderr") or "kubernetes" in fields,
+        inner.container or _of_container(fields),
         inner.device,
-        kernel and (transport == "kernel" or facility == "0" or inner.attested),
+        kernel and bool(fields.get("_TRANSPORT") or name or facility or inner.attested),
+    )
+
+
+def _said(fields: Fields, keys: Iterable[str]) -> set[str]:
+    """All that a record says under these keys: where two differ, a writer may have added one."""
+    found: set[str] = set()
+    for key in keys:
+        value = fields.get(key)
+        if value is None and "." in key:
+            first, *more = key.split(".")
+            value = fields.get(first)
+            for part in more:
+                value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(value, dict) and key == "process":  # its parts have keys of their own
+            continue
+        if value not in (None, "", "-"):
+            found.add(f"{value:g}" if isinstance(value, float) else str(value)[:100].rstrip(":"))
+    return found
+
+
+def _of_container(fields: Fields) -> bool:
+    return (
+        fields.get("stream") in ("stdout", "stderr")
+        or fields.get("source_type") in ("docker_logs", "kubernetes_logs")
+        or any(key in fields for key in ("kubernetes", "container", "container_name", "container_id"))
     )
 
 

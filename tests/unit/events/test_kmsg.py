@@ -422,3 +422,88 @@ def test_every_way_in_which_records_are_exported(text: str) -> None:
 def test_a_records_facility_counts_in_every_export() -> None:
     text = json.dumps({"dmesg": [{"pri": 12, "time": 12.5, "msg": XID}]})
     assert faults(text) == []
+
+
+SHIPPED_BY_PROCESS: list[dict[str, Any]] = [
+    {"appname": "alice", "facility": "user", "hostname": "gpu-1", "procid": 12},
+    {"appname": "kernel", "facility": "user", "hostname": "gpu-1"},
+    {"programname": "alice", "hostname": "gpu-1"},
+    {"syslogtag": "alice[12]:", "hostname": "gpu-1"},
+    {"ident": "kernel", "pid": "12"},
+    {"process": {"name": "alice", "pid": 12}, "host": {"name": "gpu-1"}},
+    {"process": {"pid": 12}},
+    {"log": {"syslog": {"appname": "alice", "facility": {"code": 1}}}},
+    {"TRANSPORT": "stdout", "PID": "12", "HOSTNAME": "gpu-1"},
+    {"_TRANSPORT": "stdout", "TRANSPORT": "kernel"},
+    {"SYSLOG_IDENTIFIER": "kernel", "SYSLOG_PID": "12"},
+]
+SHIPPED_OF_CONTAINER: list[dict[str, Any]] = [
+    {"source_type": "docker_logs", "container_name": "x", "host": "gpu-1"},
+    {"source_type": "kubernetes_logs", "file": "/var/log/pods/x"},
+    {"container": {"id": "abc"}},
+]
+SHIPPED_BY_KERNEL: list[dict[str, Any]] = [
+    {"ident": "kernel", "host": "gpu-1"},
+    {"SYSLOG_IDENTIFIER": "kernel"},
+    {"SYSLOG_IDENTIFIER": "kernel", "SYSLOG_PID": "", "_TRANSPORT": "kernel"},
+    {"appname": "kernel", "facility": "kern", "procid": "-", "source_type": "syslog"},
+    {"programname": "kernel", "syslogtag": "kernel:", "syslogfacility": "0", "procid": "-"},
+    {"process": {"name": "kernel"}, "log": {"syslog": {"facility": {"code": 0, "name": "kernel"}}}},
+    {"TRANSPORT": "kernel", "SYSLOG_FACILITY": "0"},
+]
+
+
+def in_gcp(body: dict[str, Any]) -> list[Any]:
+    labels = {"node_name": "gpu-1"}
+    entry = {"logName": "projects/p/logs/syslog", "insertId": "i", "jsonPayload": body, "labels": labels}
+    return [e.actionable for e in parsed("gcp", entry).events if e.kind is Kind.FAULT]
+
+
+@pytest.mark.parametrize("fields", SHIPPED_BY_PROCESS, ids=str)
+def test_what_a_process_wrote_is_no_fault_whatever_its_shipper_calls_it(fields: dict[str, Any]) -> None:
+    for message in (XID, f"[    1.200000] {XID}", f"Nov 30 10:00:00 gpu-1 kernel: {XID}"):
+        (told,) = events(json.dumps({**fields, "message": message}))
+        assert (told["kind"], told["fault"]) == ("info", "kmsg/not-kernel")
+        assert in_gcp({**fields, "message": message}) == []
+
+
+@pytest.mark.parametrize("fields", SHIPPED_OF_CONTAINER, ids=str)
+def test_what_a_shipper_read_off_a_container_is_never_acted_on(fields: dict[str, Any]) -> None:
+    assert one(json.dumps({**fields, "message": XID}))["actionable"] is False
+    assert in_gcp({**fields, "message": XID}) == [False]
+
+
+@pytest.mark.parametrize("fields", SHIPPED_BY_KERNEL, ids=str)
+def test_what_a_shipper_says_the_kernel_wrote_is_acted_on(fields: dict[str, Any]) -> None:
+    message = f"[    1.200000] {XID}"
+    found = one(json.dumps({**fields, "message": message}))
+    assert (found["fault"], found["actionable"]) == ("xid/79", True)
+    assert in_gcp({**fields, "message": message}) == [True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Node gpu-1 log:\n   [    1.200000] {XID}",
+        f"log:\n   [Mon Oct  6 12:00:00 2025] {XID}",
+        f" [    1.200000] {XID}\n[    1.300000] foo",
+        f"see below\n  Mar  1 08:00:00 gpu-1 kernel: {XID}",
+    ],
+)
+def test_an_indented_line_with_the_kernels_own_prefix_is_its_word(text: str) -> None:
+    assert one(text)["fault"] == "xid/79"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Mar 01 08:00:00 gpu-1 logger[7]: hi\n          [    1.200000] {XID}",
+        f"Mar 01 08:00:00 gpu-1 logger[7]: \n          [    1.200000] {XID}",
+        f"Mar 01 08:00:00 gpu-1 logger:\n          kernel: {XID}",
+        f"[  411.201010] gpu-1 logger: hi\n                               [    1.200000] {XID}",
+        f"trainer: hi\n  more\n  [    1.200000] {XID}",
+        f"hi\n   {XID}",
+    ],
+)
+def test_an_indented_line_below_a_process_or_without_prefix_is_not_the_kernels(text: str) -> None:
+    assert [e["fault"] for e in events(text)] == ["kmsg/not-kernel"]
