@@ -209,9 +209,10 @@ def the(source: str, body: Any) -> HealthEvent:
             "DocumentIncarnation": 1, "Events": [scheduled() | {"Resources": ["aks-gpu-12345678-vmss_3"]}],
         }), AKS),
         (the("gcp", push({
-            "logName": "projects/p/logs/syslog", "insertId": "1", "timestamp": "2026-03-01T08:00:00Z",
+            "logName": "projects/p/logs/serialconsole.googleapis.com%2Fserial_port_1_output", "insertId": "1",
+            "timestamp": "2026-03-01T08:00:00Z",
             "resource": {"type": "gce_instance", "labels": {"instance_id": GKE_ID}},
-            "textPayload": "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.",
+            "textPayload": "[   12.3] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.",
         })), "gke-a3-pool-0001"),
         (the("alertmanager", webhook(an_alert(labels={"node": None, "pod": None}))), "gpu-11"),
         (the("generic", {"fault": "xid/79", "entities": [f"gpu-uuid:{UUID}"]}), "gpu-11"),
