@@ -25,6 +25,8 @@ GATHERED_PER_S = 20
 the whole list is written each time, and a storm's must not outgrow the history."""
 VOID_IS_TOLD = "void-is-told"
 """Patch: older releases voided votes without a word and without more time."""
+CAME_BACK = "came-back"
+"""Patch: older releases lost a waiter that left and joined again within one gather."""
 
 
 @workflow.defn(name=APPROVAL)
@@ -54,15 +56,22 @@ class ApprovalWorkflow:
 
     @workflow.signal
     def join(self, ask: AskRequest) -> None:
-        self.inbox.append(ask)
+        self._join([ask])
 
     @workflow.signal
     def join_many(self, asks: list[AskRequest]) -> None:
-        self.inbox += asks
+        self._join(asks)
 
     @workflow.signal
     def leave(self, incident: str) -> None:
         self.left.append(incident)
+
+    def _join(self, asks: list[AskRequest]) -> None:
+        self.inbox += asks
+        back = {ask.request.waiter.incident for ask in asks}.intersection(self.left)
+        if back and workflow.patched(CAME_BACK):
+            # Its last word holds: it waits, with the plan that it has now.
+            self.left = [incident for incident in self.left if incident not in back]
 
     @workflow.query
     def shown(self) -> ApprovalView | None:
@@ -153,7 +162,8 @@ class ApprovalWorkflow:
         return self.view
 
     def _take_in(self) -> None:
-        """Joins and leaves, in the order they came; the ledger hears of them with the next record."""
+        """All joins, then the leaves that no later join of the same incident has overtaken: each one's last word
+        holds, and a storm's list is hashed once. The ledger hears of them with the next record."""
         if self.inbox:
             asked = [ask.request for ask in self.inbox]
             self.inbox.clear()

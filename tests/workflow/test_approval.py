@@ -69,25 +69,7 @@ class Question:
         n = len(self.waiters) + 1
         workflow_id = f"waiter/{self.id}/{n}"
         self.waiters.append(await self.client.start_workflow(WaiterWorkflow.run, id=workflow_id, task_queue=queue))
-        now = datetime.now(UTC) - timedelta(seconds=asked_before_s)
-        request = ApprovalRequest(
-            id=self.id,
-            title="reboot",
-            need=self.need,
-            requested_by="medevac",
-            requested_at=now,
-            expires_at=now + timedelta(seconds=self.need.expires_s),
-            policy_version=1,
-            waiter=Waiter(
-                incident=f"inc-{n}",
-                workflow_id=workflow_id,
-                cluster="c",
-                node=f"n{n}",
-                plan_hash=f"h{n}",
-                text="reboot",
-            ),
-        )
-        ask = sig.AskRequest(key=StepKey(incident=f"inc-{n}", step="ask"), request=request, timing=TIMING)
+        ask = self.request(n, f"h{n}", datetime.now(UTC) - timedelta(seconds=asked_before_s))
         await self.client.start_workflow(
             ApprovalWorkflow.run,
             ApprovalInput(id=self.id, timing=TIMING, vote_keys=KEYS),
@@ -100,6 +82,27 @@ class Question:
         async with asyncio.timeout(PATIENCE_S):
             while len((await self.view()).waiters) < n:  # noqa: ASYNC110 - another process's state
                 await asyncio.sleep(0.05)
+
+    def request(self, n: int, plan_hash: str, now: datetime) -> sig.AskRequest:
+        """What the n-th incident asks."""
+        request = ApprovalRequest(
+            id=self.id,
+            title="reboot",
+            need=self.need,
+            requested_by="medevac",
+            requested_at=now,
+            expires_at=now + timedelta(seconds=self.need.expires_s),
+            policy_version=1,
+            waiter=Waiter(
+                incident=f"inc-{n}",
+                workflow_id=f"waiter/{self.id}/{n}",
+                cluster="c",
+                node=f"n{n}",
+                plan_hash=plan_hash,
+                text="reboot",
+            ),
+        )
+        return sig.AskRequest(key=StepKey(incident=f"inc-{n}", step="ask"), request=request, timing=TIMING)
 
     async def view(self) -> ApprovalView:
         async with asyncio.timeout(PATIENCE_S):
@@ -218,6 +221,23 @@ async def test_a_question_that_nobody_waits_for_is_withdrawn(client: Client, que
     await question.ask(queue)
     await question.handle.signal(ApprovalWorkflow.leave, "inc-1")
     assert await question.handle.result() == "withdrawn"
+
+
+async def test_who_leaves_and_comes_back_with_another_plan_waits_on_and_is_answered(client: Client, queue: str) -> None:
+    question = Question(client)
+    await question.ask(queue)
+    await question.ask(queue)
+    await question.handle.signal(ApprovalWorkflow.leave, "inc-1")
+    await question.handle.signal(ApprovalWorkflow.join, question.request(1, "new", datetime.now(UTC)))
+    # Who leaves after coming back has left: what came last counts.
+    await question.handle.signal(ApprovalWorkflow.join, question.request(2, "new", datetime.now(UTC)))
+    await question.handle.signal(ApprovalWorkflow.leave, "inc-2")
+    async with asyncio.timeout(PATIENCE_S):
+        while [(w.incident, w.plan_hash) for w in (await question.view()).waiters] != [("inc-1", "new")]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert (await question.vote("ada")).startswith("approved by ada")
+    assert (await question.waiters[0].result()).covers == {"inc-1": "new"}
+    await question.waiters[1].terminate("it has left")
 
 
 async def test_chat_that_is_down_holds_no_vote_back(client: Client, queue: str, script: Script) -> None:
