@@ -23,6 +23,9 @@ from workflows.telling import Telling
 LATE_ASKS_ANEW = "late-asks-anew"
 """Patch: older releases took a no to others, or the others' expiry, for one to whoever had joined too late for it."""
 
+WITHDRAWN_IS_SLOWED = "withdrawn-is-slowed"
+"""Patch: older releases asked anew at once, without end, where the question was withdrawn."""
+
 
 @dataclass(slots=True)
 class Permission:
@@ -56,6 +59,7 @@ class Permission:
                 campaign=plan.order.campaign if plan.order else None,
                 person_asked=plan.approval is not None or plan.order is not None,
                 asked_at=run.opened_at,
+                asks=run.asks,
             )
             try:
                 answer = await self.steps.call(
@@ -142,7 +146,8 @@ class Permission:
             # Nobody said no to this plan of this incident, nor yes: void, ask anew.
             run.decisions.pop(approval)
             run.asks += 1
-            run.answered = True
+            # Withdrawn is nobody's answer: who finds the same again and again is slowed as by any other repeat.
+            run.answered = result.state is not ApprovalState.WITHDRAWN or not workflow.patched(WITHDRAWN_IS_SLOWED)
             raise Again
         if result.state is not ApprovalState.APPROVED:
             if result.state is ApprovalState.REJECTED:

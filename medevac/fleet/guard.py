@@ -97,7 +97,8 @@ class Guard:
         size = census.size(pool)
         if size >= SMALL_POOL or approved is not None or request.person_asked:
             return None
-        approval = re.sub(r"[^A-Za-z0-9._-]+", "-", f"small-pool-{request.incident}-{request.plan_hash}")
+        again = f"-{request.asks}" if request.asks else ""
+        approval = re.sub(r"[^A-Za-z0-9._-]+", "-", f"small-pool-{request.incident}-{request.plan_hash}{again}")
         reason = f"{pool} has only {size} nodes; a person says yes to each disruption"
         need = self.one.model_copy(update={"why": (reason,)})
         return Ask(approval=approval, reason=reason, fleet_wide=False, need=need)

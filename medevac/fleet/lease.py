@@ -38,6 +38,8 @@ class LeaseRequest(Model):
     """Work that a disruption would end still runs on the node; then a spare must be there, where spares are known."""
     person_asked: bool = False
     """The plan waits for a person's yes before it destroys anyway, so that the guard needn't ask one for it alone."""
+    asks: int = 0
+    """Questions that the incident has left or found void so far: each of them is over, the next is another one."""
 
     @property
     def pool_name(self) -> str | None:

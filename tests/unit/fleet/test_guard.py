@@ -169,6 +169,16 @@ def test_a_small_pool_asks_a_person_for_each_node() -> None:
     granted(fleet.ask(request, Approved(answer.approval, fleet_wide=False)))
 
 
+def test_a_small_pools_question_that_was_left_is_over_and_the_next_is_another() -> None:
+    fleet = Fleet.of(4)
+    request = fleet.request("n1")
+    first = asked(fleet.ask(request))
+    again = [asked(fleet.ask(request.model_copy(update={"asks": n}))).approval for n in (0, 1, 1, 2)]
+    assert again[0] == first.approval
+    assert again[1] == again[2]
+    assert len({*again}) == 3
+
+
 def test_a_small_pool_asks_no_second_person_where_the_plan_asks_one() -> None:
     granted(Fleet.of(4).acquire("n1", person_asked=True))
 
