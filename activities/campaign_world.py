@@ -18,7 +18,8 @@ from medevac.campaigns.progress import Beside, NodeProgress, NodeState
 from medevac.campaigns.spec import CHECKED, Act
 from medevac.faults.classes import FaultClass
 from medevac.fleet.census import node_key
-from medevac.incident import End, IncidentView, State, Stop
+from medevac.fleet.order import evicted
+from medevac.incident import End, IncidentView, State, StepResult, Stop
 from medevac.model import Model
 
 REPAIRABLE = tuple(one.value for one in FaultClass if one.repairable)
@@ -134,12 +135,14 @@ class CampaignWorld:
         )
 
     def _emptied(self, handed_over: set[str]) -> set[str]:
-        """Those of which a drain had begun: it failed, or the act was never reached after it."""
+        """Those of which a drain had begun: it failed, or the act was never reached after it. Not where all that is
+        known of it is a refusal that evicted nobody."""
         if not handed_over:
             return set()
-        drains = sa.select(lines.c.incident).where(lines.c.step == EVACUATE.name, lines.c.kind == "step")
+        drains = sa.select(lines.c.incident, lines.c.data).where(lines.c.step == EVACUATE.name, lines.c.kind == "step")
         with self._db.reading() as connection:
-            return set(connection.scalars(drains.where(lines.c.incident.in_(handed_over)).distinct()))
+            found = connection.execute(drains.where(lines.c.incident.in_(handed_over))).all()
+        return {incident for incident, data in found if _evicted(data)}
 
     def _out(self, row: CampaignRow, ours: set[str]) -> dict[str, float]:
         """Percent of each pool: out of service, by others' doing or for a fault, but not by this campaign."""
@@ -152,6 +155,12 @@ class CampaignWorld:
                 if len(out) >= 2 and census.size(pool):
                     shares[pool.removeprefix("pool:")] = 100.0 * len(out) / census.size(pool)
         return shares
+
+
+def _evicted(data: object) -> bool:
+    """By what a drain's line says; one that doesn't say may have."""
+    result = data.get("result") if isinstance(data, dict) else None
+    return result is None or evicted(StepResult.model_validate(result))
 
 
 def _ours(one: NodeProgress, mine: IncidentView | None, act: Act, now: datetime) -> bool:

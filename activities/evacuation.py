@@ -92,7 +92,13 @@ class EvacuationActivities:
                 if activity.info().attempt > 1:
                     self._nothing_stays_stopped(request.pre)
                     self._nobody_stays_told(request.pre, times)
-                return StepResult(outcome=Outcome.REFUSED, reason=refused.reason, who=refused.who, at=self._clock())
+                return StepResult(
+                    outcome=Outcome.REFUSED,
+                    reason=refused.reason,
+                    who=refused.who,
+                    at=self._clock(),
+                    proof=_earlier(requeued=False),
+                )
             try:
                 with self._look.again(request.pre, *filter(None, [recent.node])):
                     return work.run()
@@ -344,7 +350,7 @@ class _Evacuation:
         return self.end(
             Outcome.BLOCKED,
             f"still running at the deadline: {_names(staying)}",
-            who=", ".join(sorted({pod.workload or pod.name for pod in staying})[:LISTED]),
+            who=_some(sorted({pod.workload or pod.name for pod in staying})),
             running=self._loses(running),
         )
 
@@ -358,12 +364,16 @@ class _Evacuation:
         except Unreadable:
             works = {}
         now = self.clock()
-        return {
+        losses = {
             name: with_owner(of_work(works[name], self.checkpoints, now), works[name].owner)
             if name in works
             else f"{name}: nobody knows what it would lose"
             for name in names[:LISTED]
         }
+        if more := _more(names):
+            # A yes evicts all of them: who gives it must know that the list goes on.
+            losses[more] = f"{more}, of which nobody was told what they lose"
+        return losses
 
     def _only_budgets_hold(self, now: datetime) -> bool:
         """Where that isn't waited for: nothing else of this turn can go, and each was refused for a while."""
@@ -393,6 +403,8 @@ class _Evacuation:
             "workloads": list[JsonValue](sorted({pod.workload for pod in self.sent.values() if pod.workload})[:LISTED]),
             "left": list[JsonValue](sorted(f"{pod.namespace}/{pod.name}" for pod in self.left)[:LISTED]),
         }
+        if outcome is Outcome.REFUSED:
+            proof |= _earlier(requeued=bool(self.gangs.requeued))
         if budgets:
             proof["budgets"] = list[JsonValue](budgets[:LISTED])
         if running:
@@ -400,6 +412,11 @@ class _Evacuation:
         if self.known:
             proof |= self.known.proof()
         return StepResult(outcome=outcome, reason=redact(reason), who=who, at=self.clock(), proof=proof)
+
+
+def _earlier(*, requeued: bool) -> dict[str, JsonValue]:
+    """Of a refusal: whether somebody may have been ended whom this attempt didn't count."""
+    return {"begun": True} if requeued or activity.info().attempt > 1 else {}
 
 
 def take_back(cluster: Cluster, node: str, times: Times) -> None:
@@ -414,5 +431,12 @@ def take_back(cluster: Cluster, node: str, times: Times) -> None:
 
 def _names(pods: list[Pod]) -> str:
     names = sorted(f"{pod.namespace}/{pod.name}" for pod in pods)
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more
+    return _some(names)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:LISTED]) + (f" {more}" if (more := _more(names)) else "")
+
+
+def _more(names: list[str]) -> str:
+    return f"and {len(names) - LISTED} more" if len(names) > LISTED else ""

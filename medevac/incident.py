@@ -154,6 +154,8 @@ class IncidentView(Model):
     """The last one, whatever the incident has done since."""
     order_sent: bool = False
     """The act that a campaign ordered has been sent to the machine."""
+    drained: bool = False
+    """A drain has begun in it, whatever came of that: work may have been evicted."""
     rung: str | None = None
     plan_hash: str | None = None
     policy_version: int | None = None

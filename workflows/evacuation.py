@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from activities import signatures as sig
+from medevac.fleet.order import evicted
 from medevac.incident import Outcome, State, StepResult
 from medevac.policy.plan import ApprovalNeed, Drain, Plan
 from workflows.midway import Midway
@@ -56,7 +57,10 @@ class Evacuation:
             budget_waits=plan.budget_waits,
         )
         deadline = drain_s + plan.pod_grace_s
-        return await self.steps.step(sig.EVACUATE, request, deadline_s=deadline, interrupt=self.standing.stopped)
+        before, run.drained = run.drained, True
+        result = await self.steps.step(sig.EVACUATE, request, deadline_s=deadline, interrupt=self.standing.stopped)
+        run.drained = before or evicted(result)
+        return result
 
     async def _ask_about_budgets(self, plan: Plan, need: ApprovalNeed, blocked: StepResult, *, begun: bool) -> None:
         """Whether pods may be deleted past them."""

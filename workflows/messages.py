@@ -57,6 +57,7 @@ class Carried(Model):
     marked_as: str = ""
     """What the mark says: the worst fault's code, then all of them. Empty where an older release made the mark."""
     order_sent: bool = False
+    drained: bool = False
     lease: LeaseRef | None = None
     lines: tuple[Line, ...] = ()
     asked_rungs: tuple[Rung, ...] = ()

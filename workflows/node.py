@@ -244,7 +244,7 @@ class NodeWorkflow(Orders):
             await self.telling.record()
         why = "; ".join(filter(None, (*plan.reasons[:3], run.of_successor)))
         text = f"{run.cluster}/{run.node} needs a person: {plan.cause}. {why}"
-        page = not unplanned(run.faults.codes, plan.rung, run.order_sent)
+        page = not unplanned(run.faults.codes, plan.rung, run.order_sent or run.drained)
         self.telling.beside(self.telling.notify(f"handed over {plan.cause}", text, page=page))
         await self.steps.until(lambda: run.changed or self._person() or run.woken, LOOK_AGAIN_S)
         return await self._answered(plan)

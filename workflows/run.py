@@ -54,6 +54,7 @@ class IncidentRun:
         self.marked = carried.marked
         self.marked_as = carried.marked_as
         self.order_sent = carried.order_sent
+        self.drained = carried.drained
         self.lease: LeaseRef | None = carried.lease
         self.lease_asked = carried.lease is not None
         self.lines: list[Line] = list(carried.lines)
@@ -184,6 +185,7 @@ class IncidentRun:
             hold=self.hold,
             stopped=self.stopped,
             order_sent=self.order_sent,
+            drained=self.drained,
             rung=plan.rung.value if plan and plan.rung else None,
             plan_hash=plan.hash if plan else None,
             policy_version=plan.policy_version if plan else None,
@@ -314,6 +316,7 @@ class IncidentRun:
             marked=self.marked,
             marked_as=self.marked_as,
             order_sent=self.order_sent,
+            drained=self.drained,
             lease=self.lease,
             lines=tuple(self.lines),
             asked_rungs=tuple(self.asked_rungs),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from medevac.fleet.node import Identity
+from medevac.incident import Outcome, StepResult
 from medevac.model import Model
 
 ORDER = "campaign/"
@@ -53,8 +54,15 @@ class Order(Model):
         return ""
 
 
-def unplanned(faults: Collection[str], rung: str | None, sent: bool) -> bool:
+def unplanned(faults: Collection[str], rung: str | None, touched: bool) -> bool:
     """True of an incident of orders alone for which no rung could be planned. The campaign notes the node as left out
     and takes its order back, which ends the incident: nobody has anything to do there, and nobody is woken.
+
+    `touched`: the act was sent, or a drain for it had begun. What became of that is for a person to see.
     """
-    return bool(faults) and all(code.startswith(ORDER) for code in faults) and rung is None and not sent
+    return bool(faults) and all(code.startswith(ORDER) for code in faults) and rung is None and not touched
+
+
+def evicted(drain: StepResult) -> bool:
+    """Whether a drain that ended so may have evicted somebody: not where it was refused before the first eviction."""
+    return drain.outcome is not Outcome.REFUSED or bool(drain.proof.get("evicted") or drain.proof.get("begun"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,13 +14,18 @@ from activities import signatures as sig
 from medevac.approvals.approval import ApprovalResult, ApprovalState
 from medevac.events.event import Kind
 from medevac.faults.classes import FaultClass
+from medevac.fleet.census import Census
+from medevac.fleet.guard import Guard
+from medevac.fleet.guard_state import State as GuardState
+from medevac.fleet.lease import Ask
+from medevac.fleet.limits import Limits
 from medevac.fleet.order import Order
 from medevac.incident import Hold, Outcome, State, StepResult, Stop
 from medevac.policy.plan import Action, ApprovalNeed, Drain, Plan, Rung
 from tests.workflow.conftest import Start, fault
 from tests.workflow.scripted import IDENTITY, PATIENCE_S, Script, plan_for, until_cancelled
 from workflows.messages import AssignRequest, By, Decided, HoldRequest
-from workflows.node import NodeWorkflow
+from workflows.node import SAME_PLAN_TIMES, NodeWorkflow
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -150,6 +155,39 @@ async def test_an_order_for_which_no_rung_is_left_wakes_nobody_and_ends_as_it_is
     await handle.signal(NodeWorkflow.report, back)
     assert await handle.result() == "withdrawn"
     assert "act" not in script.names()
+
+
+@pytest.mark.parametrize(
+    ("ended", "paged"),
+    [
+        (StepResult(outcome=Outcome.BLOCKED, reason="still running", proof={"evicted": 3}), True),
+        (StepResult(outcome=Outcome.TIMED_OUT, reason="still terminating"), True),
+        (StepResult(outcome=Outcome.REFUSED, reason="kept", who="ada", proof={"evicted": 2}), True),
+        (StepResult(outcome=Outcome.REFUSED, reason="kept", who="ada", proof={"evicted": 0}), False),
+    ],
+)
+async def test_a_campaigns_drain_that_may_have_evicted_somebody_and_failed_pages(
+    start: Start, script: Script, ended: StepResult, paged: bool
+) -> None:
+    order = Order(campaign="drv", approval="campaign-drv", rung="reboot")
+
+    def planner(request: sig.PlanRequest) -> Plan:
+        if request.hand_over or any(line.kind == "latch" for line in script.lines):
+            return plan_for(request, action=Action.HAND_OVER, rung=None, drain=None)
+        return plan_for(request, order=order)
+
+    script.planner = planner
+    script.on(sig.EVACUATE, lambda _: ended)
+    planned = {"kind": Kind.PLANNED, "fault_class": FaultClass.PLANNED, "order": order, "boot_id": None}
+    handle = await start(fault(order.code).model_copy(update=planned))
+    await reaches(handle, State.HANDED_OVER)
+    async with asyncio.timeout(PATIENCE_S):
+        while not (told := [one for one in script.asked(sig.NOTIFY) if "needs a person" in one.text]):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert [one.page for one in told] == [paged]
+    assert (await handle.query(NodeWorkflow.state)).drained is paged
+    assert "act" not in script.names()
+    await handle.terminate("done")
 
 
 async def test_a_node_that_registered_anew_is_marked_again(start: Start, script: Script) -> None:
@@ -856,6 +894,54 @@ async def test_who_came_too_late_for_the_yes_to_others_asks_anew_at_once_however
         if event.HasField("timer_started_event_attributes")
     ]
     assert not [seconds for seconds in waited if 1 < seconds < 60], "nothing was waited for but people"
+
+
+async def test_a_guards_question_that_was_left_is_another_one_when_the_incident_comes_back(
+    start: Start, script: Script
+) -> None:
+    """What was left may be withdrawn by now: asked under its id again, nobody would be."""
+    need = ApprovalNeed(groups=("approvers",), expires_s=60, why=("a small pool",))
+    guard, census = Guard(Limits(), need, need), Census(cluster="c", sizes={"pool:c/train": 4})
+    script.planner = lambda request: plan_for(request)
+
+    def acquire(request: sig.AcquireRequest) -> sig.AcquireResult:
+        _, answer = guard.decide(GuardState(), request.lease, datetime.now(UTC), census)
+        assert isinstance(answer, Ask)
+        return sig.AcquireResult(ask=answer)
+
+    script.on(sig.ACQUIRE, acquire)
+    handle = await start()
+    await script.until_asked(sig.ASK, 1)
+    await reaches(handle, State.WAITING_APPROVAL)
+    until = datetime.now(UTC) + timedelta(hours=1)
+    await handle.execute_update(NodeWorkflow.hold, HoldRequest(hold=Hold(owner="alice", reason="looking", until=until)))
+    await reaches(handle, State.HELD)
+    await handle.execute_update(NodeWorkflow.resume, By(who="alice"))
+    await script.until_asked(sig.ASK, 2)
+    first, second = [request.request.id for request in script.asked(sig.ASK)]
+    assert first != second
+    await handle.terminate("done")
+
+
+async def test_a_question_that_is_withdrawn_again_and_again_is_asked_ever_slower(start: Start, script: Script) -> None:
+    need = ApprovalNeed(groups=("approvers",), expires_s=60, why=("a test",))
+    script.planner = lambda request: plan_for(request, approval=need)
+    script.on(sig.ASK, answered(ApprovalState.WITHDRAWN))
+    handle = await start()
+    await script.until_asked(sig.ASK, SAME_PLAN_TIMES)
+    async with asyncio.timeout(PATIENCE_S):
+        while not [s async for s in timers(handle) if s == 2.0**SAME_PLAN_TIMES]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert len(script.asked(sig.ASK)) <= SAME_PLAN_TIMES + 1
+    await handle.terminate("done")
+
+
+async def timers(handle: WorkflowHandle[Any, str]) -> AsyncIterator[float]:
+    """Seconds that it has waited, or waits, for."""
+    async for event in handle.fetch_history_events():
+        if event.HasField("timer_started_event_attributes"):
+            started = event.timer_started_event_attributes.start_to_fire_timeout
+            yield round(started.ToTimedelta().total_seconds(), 1)
 
 
 @pytest.mark.parametrize("state", [ApprovalState.REJECTED, ApprovalState.EXPIRED])

@@ -141,6 +141,16 @@ def test_handed_over_pages_once_and_is_resolved_when_it_is_over(
     assert not far.open
 
 
+def test_an_order_that_nobody_could_plan_for_wakes_somebody_only_where_a_drain_had_begun(
+    pages: Pages, stores: Stores, node: Node, far: FarSide
+) -> None:
+    ordered = {"state": State.HANDED_OVER, "fault": "campaign/drv", "faults": ("campaign/drv",)}
+    put(stores, node, **ordered)
+    put(stores, node, id="inc-2", drained=True, **ordered)
+    look(pages, stores)
+    assert list(far.open) == ["medevac/test/incident/inc-2"]
+
+
 def test_a_pager_that_was_down_is_told_what_is_true_when_it_is_back(
     pages: Pages, stores: Stores, node: Node, far: FarSide
 ) -> None:

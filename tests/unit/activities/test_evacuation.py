@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from temporalio.exceptions import ApplicationError
 
+from activities import evacuation
 from activities.drain import Times, leaving, next_tier
 from activities.evacuation import EvacuationActivities
 from activities.planned import Notices
@@ -260,6 +261,24 @@ def test_a_job_that_runs_beyond_job_end_blocks_and_keeps_its_pods(house: House, 
         assert name in str(said)
         assert "GPU-hours" in str(said)
         assert str(said).endswith(f"(owner {works[name].owner})")
+
+
+def test_jobs_that_are_not_listed_are_counted_where_people_are_asked_about_all(
+    house: House, drains: EvacuationActivities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = house.busy_node()
+    with house.world.write() as moment:
+        moment.run("UPDATE jobs SET cooperative = 0")
+    node = house.marked(node)
+    jobs = {pod.workload for pod in workload_pods(house, node)}
+    listed = len(jobs) - 1
+    monkeypatch.setattr(evacuation, "LISTED", listed)
+    result = run(drains.evacuate, house.evacuate_request(node, Drain.JOB_END, 0.5))
+    running = result.proof["running"]
+    assert isinstance(running, dict)
+    assert len(running) == listed + 1
+    assert running["and 1 more"] == "and 1 more, of which nobody was told what they lose"
+    assert result.who.endswith("and 1 more")
 
 
 def test_a_vanished_node_refuses(house: House, drains: EvacuationActivities) -> None:

@@ -28,7 +28,7 @@ from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState
 from medevac.events.event import HealthEvent, Kind
 from medevac.faults.classes import Covers, FaultClass
 from medevac.fleet.node import Node
-from medevac.incident import End, IncidentView, Line, State, StepKey, Stop
+from medevac.incident import End, IncidentView, Line, Outcome, State, StepKey, StepResult, Stop
 from medevac.policy.loading import preset
 from medevac.policy.plan import Rung
 from simulation.world import World
@@ -354,6 +354,26 @@ def test_a_drain_that_fails_counts_though_the_act_was_never_reached(
     stores.ledger.add_lines([Line(key=key, at=running.now, kind="step", text="evacuate: blocked")])
     running.step()
     assert running.node(canary.name).state is NodeState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("proof", "state"),
+    [
+        ({"evicted": 0}, NodeState.SKIPPED),
+        ({}, NodeState.SKIPPED),
+        ({"evicted": 2}, NodeState.FAILED),
+        ({"evicted": 0, "begun": True}, NodeState.FAILED),
+    ],
+)
+def test_a_veto_against_the_drain_counts_only_where_somebody_was_evicted(
+    running: Running, canary: Node, stores: Stores, proof: dict[str, Any], state: NodeState
+) -> None:
+    mine = running.shows(canary, State.HANDED_OVER, summary="evacuate refused: kept by ada")
+    refused = StepResult(outcome=Outcome.REFUSED, reason="kept", who="ada", proof=proof)
+    key = StepKey(incident=mine.id, step="evacuate", n=1)
+    stores.ledger.add_lines([refused.line(key, "evacuate", running.now)])
+    running.step()
+    assert running.node(canary.name).state is state
 
 
 def test_a_failure_is_counted_once_though_its_incident_is_written_again(running: Running, canary: Node) -> None:
