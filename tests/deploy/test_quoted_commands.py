@@ -21,7 +21,8 @@ QUOTED = re.compile(r"`(medevac [^`]+)`")
 WHOLE = re.compile(r"medevac ([a-z-]+)(?: [\w/-]+)*")
 """A message or a button's label that is nothing but a command."""
 LINE = re.compile(r"^\s*(?:\$ |> )?(?:\.venv/bin/)?(medevac [a-z][^\n]*)$", re.MULTILINE)
-FENCED = re.compile(r"^```(?:sh|console|bash)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SHELLS = ("", "sh", "console", "bash")
 SHELL = re.compile(r"\s(?:[|>&<]|2>|&&|#|;).*$")
 UsageError: Any = typer.BadParameter.__bases__[0]
 ANYTHING = "X"
@@ -46,8 +47,9 @@ def quoted(path: Path) -> Iterator[str]:
                 yield said
         return
     yield from QUOTED.findall(re.sub(r"```.*?```", "", text, flags=re.DOTALL))
-    for block in FENCED.findall(text):
-        yield from LINE.findall(block)
+    for language, block in FENCED.findall(text):
+        if language in SHELLS:
+            yield from LINE.findall(block)
 
 
 def strings(tree: ast.AST) -> Iterator[str]:
