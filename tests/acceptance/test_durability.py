@@ -120,8 +120,9 @@ def _ended_otherwise(up: Running, case: Case, view: IncidentView) -> list[str]:
 def test_the_matrix_is_whole() -> None:
     """Every effect that these incidents have, and every step."""
     found = {(cell.effect, cell.point) for case in cases() for cell in (*case.cells, *case.anywhere)}
-    # Deletion past a disruption budget is no part of these incidents: it is eviction's call to the same pod.
-    effects = {effect.value for effect in Effect} - {Effect.DELETE.value, Effect.RELEASE.value}
+    # No part of these incidents, whose drains all end well: deletion past a disruption budget, which is eviction's call
+    # to the same pod, and a notice that is taken back from pods that stay.
+    effects = {effect.value for effect in Effect} - {Effect.DELETE.value, Effect.RELEASE.value, Effect.TAKE_BACK.value}
     assert {(effect, point) for effect in effects for point in (BEFORE, AFTER)} <= found
     # Campaigns and people's stops are no part of these incidents; workers are killed in their own tests.
     steps = {step.name for step in ALL} - {CAMPAIGN_STEP.name, TAKE_BACK.name}
