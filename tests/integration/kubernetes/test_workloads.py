@@ -143,7 +143,7 @@ def test_a_pytorchjob_is_ready_when_all_its_pods_say_so(site: Site, connect: Con
     assert cluster.all_workloads()[nodes[0]][0].ready_to_evict
 
 
-@pytest.mark.parametrize(("answer", "counts"), [(BY.isoformat(), True), ("true", False)])
+@pytest.mark.parametrize(("answer", "counts"), [(BY.isoformat(), True), ("true", False)], ids=["time", "bare yes"])
 def test_a_workload_speaks_for_its_pods_by_the_notices_own_time(
     site: Site, connect: Connect, answer: str, counts: bool
 ) -> None:
