@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from activities.marking import ALONE
 from medevac.approvals.approval import ApprovalView
 from medevac.fleet.node import Node
 from medevac.incident import State
@@ -98,10 +99,16 @@ async def says(up: Running, count: int, who: str, verdict: str) -> ApprovalView:
 def marks_within_budget(up: Running, before: list[Node]) -> None:
     pool_of = {node.name: node.pool for node in before}
     sizes = Counter(pool_of.values())
-    marked = Counter(pool_of[e.node] for e in up.world.effects(verb=Effect.MARK) if e.applied)
+    # A mark that says anew what is wrong by now is no further node.
+    nodes = {e.node for e in up.world.effects(verb=Effect.MARK) if e.applied}
+    marked = Counter(pool_of[node] for node in nodes)
     assert marked, "critical nodes are marked as far as the budget goes"
+    # A worker whose guard doesn't answer, as on a machine that is busy with this very storm, may mark a few without it.
+    logs = list(up.path.glob("worker-*.log"))
+    alone = sum(log.read_text(errors="replace").count("marking without it") for log in logs)
+    assert alone <= ALONE * len(logs)
     for pool, count in marked.items():
-        assert count <= max(3, sizes[pool] * 3 // 100), f"{count} marks in {pool} of {sizes[pool]} nodes"
+        assert count <= max(3, sizes[pool] * 3 // 100) + alone, f"{count} marks in {pool} of {sizes[pool]} nodes"
 
 
 async def test_rejected_it_ends_with_few_disrupted_and_few_messages(tmp_path: Path) -> None:
