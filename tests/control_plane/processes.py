@@ -149,10 +149,12 @@ class ControlPlane:
     def _run(self, name: str, command: list[str]) -> None:
         self._commands[name] = command
         with (self.folder / f"{name}.log").open("ab") as log:
+            # A child dies with the thread that started it, and any but the main one ends before the tests do.
+            in_main = threading.current_thread() is threading.main_thread()
             # In a session of its own: a Ctrl-C in the terminal must not reach it before the tests have ended.
             self._running[name] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True,
-                preexec_fn=partial(_die_with, os.getpid()),
+                preexec_fn=partial(_die_with, os.getpid()) if in_main else None,
             )  # fmt: skip
 
     def restart(self, name: str) -> None:
@@ -246,7 +248,7 @@ class ControlPlane:
 
 def _die_with(parent: int) -> None:
     """In the child: it ends when the thread that started it does, so also where the tests are ended from outside and
-    clean nothing up. That thread must be the main one.
+    clean nothing up.
     """
     if PRCTL is None:
         return
