@@ -9,17 +9,15 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from activities.census import CensusTaker
-from activities.signatures import EVACUATE
 from activities.storage.campaigns import CampaignRow
 from activities.storage.database import Database
 from activities.storage.ledger import incident_view
-from activities.storage.tables import events, incidents, lines
+from activities.storage.tables import events, incidents
 from medevac.campaigns.progress import Beside, NodeProgress, NodeState
 from medevac.campaigns.spec import CHECKED, Act
 from medevac.faults.classes import FaultClass
 from medevac.fleet.census import node_key
-from medevac.fleet.order import evicted
-from medevac.incident import End, IncidentView, State, StepResult, Stop
+from medevac.incident import End, IncidentView, State, Stop
 from medevac.model import Model
 
 REPAIRABLE = tuple(one.value for one in FaultClass if one.repairable)
@@ -82,7 +80,6 @@ class CampaignWorld:
                     mine.setdefault(key, view)
                 else:
                     others.setdefault(key, []).append(view)
-        emptied = self._emptied({view.id for view in mine.values() if view.state is State.HANDED_OVER})
         changes: dict[str, Change] = {}
         faults: dict[str, str] = {}
         jobs: dict[str, str] = {}
@@ -98,8 +95,7 @@ class CampaignWorld:
                 if change is not None:
                     changes[one.key] = change
             elif one.state is NodeState.SENT:
-                touched = own is not None and (own.order_sent or own.id in emptied)
-                change = _of_sent(one, own, other, code, row.plan.spec.act, touched, now)
+                change = _of_sent(one, own, other, code, row.plan.spec.act, now)
                 if change is not None:
                     changes[one.key] = change
                 elif own is None:
@@ -134,16 +130,6 @@ class CampaignWorld:
             untouched=tuple(untouched),
         )
 
-    def _emptied(self, handed_over: set[str]) -> set[str]:
-        """Those of which a drain had begun: it failed, or the act was never reached after it. Not where all that is
-        known of it is a refusal that evicted nobody."""
-        if not handed_over:
-            return set()
-        drains = sa.select(lines.c.incident, lines.c.data).where(lines.c.step == EVACUATE.name, lines.c.kind == "step")
-        with self._db.reading() as connection:
-            found = connection.execute(drains.where(lines.c.incident.in_(handed_over))).all()
-        return {incident for incident, data in found if _evicted(data)}
-
     def _out(self, row: CampaignRow, ours: set[str]) -> dict[str, float]:
         """Percent of each pool: out of service, by others' doing or for a fault, but not by this campaign."""
         shares: dict[str, float] = {}
@@ -155,12 +141,6 @@ class CampaignWorld:
                 if len(out) >= 2 and census.size(pool):
                     shares[pool.removeprefix("pool:")] = 100.0 * len(out) / census.size(pool)
         return shares
-
-
-def _evicted(data: object) -> bool:
-    """By what a drain's line says; one that doesn't say may have."""
-    result = data.get("result") if isinstance(data, dict) else None
-    return result is None or evicted(StepResult.model_validate(result))
 
 
 def _ours(one: NodeProgress, mine: IncidentView | None, act: Act, now: datetime) -> bool:
@@ -194,10 +174,9 @@ def _of_sent(
     others: Iterable[IncidentView],
     code: str,
     act: Act,
-    touched: bool,
     now: datetime,
 ) -> Change | None:
-    """None while its incident is at work, or hasn't begun yet. `touched`: it was emptied for the act, or acted on."""
+    """None while its incident is at work, or hasn't begun yet."""
     if mine is None:
         other = next((view for view in others if view.end is None), None)
         if other is not None:
@@ -216,7 +195,7 @@ def _of_sent(
         return Change(state=NodeState.DONE, why="drained, and held until the campaign ends", **done)
     if mine.state is State.OBSERVED:
         return Change(state=NodeState.SKIPPED, why=mine.summary[:500], withdraw=True, **done)
-    if mine.state is State.HANDED_OVER and not touched:
+    if mine.state is State.HANDED_OVER and not mine.touched:
         return Change(state=NodeState.SKIPPED, why=mine.summary[:500], withdraw=True, **done)
     if mine.state is State.HANDED_OVER:
         return Change(state=NodeState.FAILED, why=mine.summary[:500], withdraw=True, **done)

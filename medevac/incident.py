@@ -155,10 +155,15 @@ class IncidentView(Model):
     order_sent: bool = False
     """The act that a campaign ordered has been sent to the machine."""
     drained: bool = False
-    """A drain has begun in it, whatever came of that: work may have been evicted."""
+    """A drain has begun in it that may have evicted work, whatever came of that."""
     rung: str | None = None
     plan_hash: str | None = None
     policy_version: int | None = None
     summary: str = ""
     rev: int = 0
     """Grows with each upsert; an older one never overwrites a newer."""
+
+    @property
+    def touched(self) -> bool:
+        """An order's act was sent, or work may have been evicted for it."""
+        return self.order_sent or self.drained

@@ -213,7 +213,7 @@ class Pages:
 
 
 def _unplanned(view: IncidentView) -> bool:
-    return view.state is State.HANDED_OVER and unplanned(view.faults, view.rung, view.order_sent or view.drained)
+    return view.state is State.HANDED_OVER and unplanned(view.faults, view.rung, view.touched)
 
 
 def _said(page: Page) -> str:

@@ -28,7 +28,8 @@ from medevac.campaigns.progress import CampaignState, NodeProgress, NodeState
 from medevac.events.event import HealthEvent, Kind
 from medevac.faults.classes import Covers, FaultClass
 from medevac.fleet.node import Node
-from medevac.incident import End, IncidentView, Line, Outcome, State, StepKey, StepResult, Stop
+from medevac.fleet.order import evicted
+from medevac.incident import End, IncidentView, Outcome, State, StepKey, StepResult, Stop
 from medevac.policy.loading import preset
 from medevac.policy.plan import Rung
 from simulation.world import World
@@ -345,13 +346,10 @@ def test_a_node_to_which_nothing_was_done_is_no_failure(running: Running, canary
     assert len(running.sent) == 2, "another takes its place"
 
 
-def test_a_drain_that_fails_counts_though_the_act_was_never_reached(
-    running: Running, canary: Node, stores: Stores
-) -> None:
+def test_a_drain_that_fails_counts_though_the_act_was_never_reached(running: Running, canary: Node) -> None:
     """Else one that fails everywhere would evict its way through the list."""
-    mine = running.shows(canary, State.HANDED_OVER, summary="a pod of gang/7 can't be evicted")
-    key = StepKey(incident=mine.id, step="evacuate", n=1)
-    stores.ledger.add_lines([Line(key=key, at=running.now, kind="step", text="evacuate: blocked")])
+    blocked = StepResult(outcome=Outcome.BLOCKED, reason="a pod of gang/7 can't be evicted")
+    running.shows(canary, State.HANDED_OVER, summary=blocked.reason, drained=evicted(blocked))
     running.step()
     assert running.node(canary.name).state is NodeState.FAILED
 
@@ -366,12 +364,10 @@ def test_a_drain_that_fails_counts_though_the_act_was_never_reached(
     ],
 )
 def test_a_veto_against_the_drain_counts_only_where_somebody_was_evicted(
-    running: Running, canary: Node, stores: Stores, proof: dict[str, Any], state: NodeState
+    running: Running, canary: Node, proof: dict[str, Any], state: NodeState
 ) -> None:
-    mine = running.shows(canary, State.HANDED_OVER, summary="evacuate refused: kept by ada")
     refused = StepResult(outcome=Outcome.REFUSED, reason="kept", who="ada", proof=proof)
-    key = StepKey(incident=mine.id, step="evacuate", n=1)
-    stores.ledger.add_lines([refused.line(key, "evacuate", running.now)])
+    running.shows(canary, State.HANDED_OVER, summary="evacuate refused: kept by ada", drained=evicted(refused))
     running.step()
     assert running.node(canary.name).state is state
 
