@@ -25,6 +25,7 @@ from activities.precondition import Look, RecentLook
 from activities.registry import NotConfigured, Registry
 from activities.silence import OFF_S, Silence
 from activities.storage.policies import Policies
+from medevac.counted import more, some
 from medevac.fleet.node import Workload
 from medevac.incident import Outcome, StepResult
 from medevac.policy.checkpoints import seen
@@ -350,7 +351,7 @@ class _Evacuation:
         return self.end(
             Outcome.BLOCKED,
             f"still running at the deadline: {_names(staying)}",
-            who=_some(sorted({pod.workload or pod.name for pod in staying})),
+            who=some(sorted({pod.workload or pod.name for pod in staying}), LISTED),
             running=self._loses(running),
         )
 
@@ -370,9 +371,9 @@ class _Evacuation:
             else f"{name}: nobody knows what it would lose"
             for name in names[:LISTED]
         }
-        if more := _more(names):
+        if beyond := more(names, LISTED):
             # A yes evicts all of them: who gives it must know that the list goes on.
-            losses[more] = f"{more}, of which nobody was told what they lose"
+            losses[beyond] = f"{beyond}, of which nobody was told what they lose"
         return losses
 
     def _only_budgets_hold(self, now: datetime) -> bool:
@@ -430,13 +431,4 @@ def take_back(cluster: Cluster, node: str, times: Times) -> None:
 
 
 def _names(pods: list[Pod]) -> str:
-    names = sorted(f"{pod.namespace}/{pod.name}" for pod in pods)
-    return _some(names)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:LISTED]) + (f" {more}" if (more := _more(names)) else "")
-
-
-def _more(names: list[str]) -> str:
-    return f"and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return some(sorted(f"{pod.namespace}/{pod.name}" for pod in pods), LISTED)

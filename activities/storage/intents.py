@@ -128,12 +128,7 @@ class Intents:
 
 def attempts(connection: Connection, machine: str, since: datetime) -> tuple[Attempt, ...]:
     """Rungs begun on a machine, oldest first. Asking for a successor and terminating the old one is one attempt."""
-    rows = connection.execute(
-        sa.select(intents)
-        .where(intents.c.machine_id == machine, intents.c.at >= since, intents.c.void_at.is_(None))
-        .order_by(intents.c.at, intents.c.n)
-    ).all()
-    return _attempts(rows)
+    return attempts_of(connection, [machine], since).get(machine, ())
 
 
 def attempts_of(connection: Connection, machines: Iterable[str], since: datetime) -> dict[str, tuple[Attempt, ...]]:

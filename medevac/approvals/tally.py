@@ -19,13 +19,17 @@ from medevac.approvals.approval import (
     Vote,
     Waiter,
 )
+from medevac.counted import some
 from medevac.fleet.votes import no_longer as no_longer_counts
+from medevac.fleet.votes import person_of
 from medevac.model import digest
 from medevac.policy.people import REMIND_AT
 from medevac.policy.plan import ApprovalNeed, Reminder
 
 FAIR_SHARE = 0.5
 """Of a question's time. Who joined it later than that has not been asked, and a lost vote gives its voter as much."""
+NAMED = 5
+"""Nodes, of those by which a list has changed."""
 LONGEST = 2
 """Times its own length that a question may last, however often its list changes: then no answer is a no."""
 
@@ -131,7 +135,7 @@ def no_longer(one: Voided) -> str:
 
 def lost(view: ApprovalView) -> tuple[Voided, ...]:
     """The last vote of each who has lost one and has not been heard again."""
-    last = {_person(one.vote.voter): one for one in view.voided}
+    last = {person_of(one.vote.voter): one for one in view.voided}
     return tuple(one for one in last.values() if _vote_of(view, one.vote.voter) is None)
 
 
@@ -149,15 +153,10 @@ def _changed(before: ApprovalView, after: ApprovalView) -> str:
     other = [waiter.node for waiter in after.waiters if was.get(waiter.incident, waiter) != waiter]
     said = []
     if more:
-        said.append(f"{len(more)} more {'waits' if len(more) == 1 else 'wait'} for it now: {_some(more)}")
+        said.append(f"{len(more)} more {'waits' if len(more) == 1 else 'wait'} for it now: {some(more, NAMED)}")
     if other:
-        said.append(f"another plan was made for {_some(other)}")
+        said.append(f"another plan was made for {some(other, NAMED)}")
     return "; ".join(said) or "who must agree has changed"
-
-
-def _some(nodes: Sequence[str], most: int = 5) -> str:
-    rest = f" and {len(nodes) - most} more" if len(nodes) > most else ""
-    return ", ".join(nodes[:most]) + rest
 
 
 # -- who may ----------------------------------------------------------------------------------------------------
@@ -185,7 +184,7 @@ def waits_for(view: ApprovalView, person: str, groups: Sequence[str], now: datet
     return (
         view.result is None
         and bool(set(groups) & set(voters(view, now)))
-        and _person(person) not in _requesters(view)
+        and person_of(person) not in _requesters(view)
         and _vote_of(view, person) is None
     )
 
@@ -207,7 +206,7 @@ def refusal(view: ApprovalView, vote: Vote, now: datetime) -> str | None:
         return _over(view, decided)
     if before is not None:
         return f"you said {before.verdict} at {before.at:%H:%M:%S} UTC; a vote isn't changed, `hold` stops the incident"
-    if _person(vote.voter) in _requesters(view):
+    if person_of(vote.voter) in _requesters(view):
         return "you asked for this, someone else must decide"
     # By both clocks: the gateway's, which is signed and counted again later, and the one that decides here.
     if not set(vote.groups) & set(may := voters(view, min(vote.at, now))):
@@ -284,32 +283,23 @@ def counting(view: ApprovalView) -> list[Vote]:
     first: dict[str, Vote] = {}
     for vote in view.votes:
         if set(vote.groups) & set(voters(view, vote.at)):
-            first.setdefault(_person(vote.voter), vote)
+            first.setdefault(person_of(vote.voter), vote)
     return [vote for person, vote in first.items() if person not in _requesters(view)]
 
 
 def _missing(view: ApprovalView, now: datetime) -> str:
     """What an approval still lacks; empty when nothing."""
     yes = [vote for vote in counting(view) if vote.verdict is Verdict.APPROVE]
-    lacks = []
-    if (more := view.need.threshold - len(yes)) > 0:
-        lacks.append(f"{more} more of {', '.join(voters(view, now))}")
-    if view.need.one_of is not None and not any(view.need.one_of in vote.groups for vote in yes):
-        lacks.append(f"one of {view.need.one_of}")
-    return f"missing: {' and '.join(lacks)}" if lacks else ""
+    lacks = view.need.lacks([vote.groups for vote in yes], voters(view, now))
+    return f"missing: {lacks}" if lacks else ""
 
 
 def _vote_of(view: ApprovalView, voter: str) -> Vote | None:
-    return next((vote for vote in view.votes if _person(vote.voter) == _person(voter)), None)
+    return next((vote for vote in view.votes if person_of(vote.voter) == person_of(voter)), None)
 
 
 def _requesters(view: ApprovalView) -> set[str]:
-    return {_person(who) for who in (view.requested_by, *view.also_requested_by)}
-
-
-def _person(principal: str) -> str:
-    """Spelled differently it is still the same person."""
-    return principal.strip().casefold()
+    return {person_of(who) for who in (view.requested_by, *view.also_requested_by)}
 
 
 def _result(

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from medevac.fleet.votes import no_longer, outdated
+from medevac.fleet.votes import no_longer, outdated, person_of
 from medevac.model import Model
 from medevac.policy.plan import ApprovalNeed
 
@@ -47,7 +47,7 @@ class Weighed:
 
 def why_not(need: ApprovalNeed, requested_by: str, by: str, groups: Iterable[str]) -> str:
     """Why this person's word isn't one of those that are needed; empty where it is."""
-    if _person(by) == _person(requested_by):
+    if person_of(by) == person_of(requested_by):
         return f"{by} asked for this campaign; others let it go on"
     if set(groups).isdisjoint(need.groups):
         return f"{by} may not let it go on; it takes one of the groups {', '.join(sorted(need.groups))}"
@@ -59,7 +59,7 @@ def weigh(
 ) -> Weighed:
     """`said`: of this campaign, in order; of each person the last word counts."""
     last = {
-        _person(one.by): one
+        person_of(one.by): one
         for one in said
         # What was said before it was stopped, or let go on, had its effect then.
         if one.what == what and one.to.order == stands.order
@@ -67,14 +67,9 @@ def weigh(
     }
     found = [(one, _why_lapsed(one, stands, now)) for one in last.values()]
     counting = [one for one, why in found if not why]
-    lacks = []
-    if (more := need.threshold - len(counting)) > 0:
-        lacks.append(f"{more} more of {', '.join(need.groups)}")
-    if need.one_of is not None and not any(need.one_of in one.groups for one in counting):
-        lacks.append(f"one of {need.one_of}")
     return Weighed(
         by=tuple(one.by for one in counting),
-        missing=" and ".join(lacks),
+        missing=need.lacks([one.groups for one in counting], need.groups),
         lapsed=tuple(no_longer(one.by, one.at, why, now) for one, why in found if why),
     )
 
@@ -85,8 +80,3 @@ def _why_lapsed(one: Said, stands: Standing, now: datetime) -> str:
     if stands.bad > one.to.bad:
         return f"{stands.bad - one.to.bad} more failures, faults or lost jobs were seen since"
     return outdated(one.at, now)
-
-
-def _person(principal: str) -> str:
-    """Spelled differently it is still the same person."""
-    return principal.strip().casefold()

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from medevac.campaigns.spec import Care
+from medevac.counted import count
 from medevac.model import Model
 
 STAGED_ALPHA = 0.01
@@ -69,7 +70,7 @@ def why_halt(care: Care, seen: Evidence, *, staged: bool, in_hand: int = 0) -> s
     half = staged and 0 < seen.acted + in_hand <= 2 * seen.failed
     rare = seen.failed >= LEAST_BAD and binomial_tail(seen.failed, seen.acted, care.expected_failures) < alpha
     if half or rare:
-        return f"it failed on {seen.failed} of {_nodes(seen.acted)}; {care.expected_failures:.0%} would be usual"
+        return f"it failed on {seen.failed} of {count(seen.acted, 'node')}; {care.expected_failures:.0%} would be usual"
     shown = seen.acted + seen.left_out
     for what, bad, beside in (
         ("had a fault", seen.faulted, seen.beside_faults),
@@ -79,14 +80,10 @@ def why_halt(care: Care, seen: Evidence, *, staged: bool, in_hand: int = 0) -> s
         enough = LEAST_BAD if not staged or 2 * bad < shown + in_hand or not shown else 1
         if bad >= enough and poisson_tail(bad, expected) < alpha:
             return (
-                f"{bad} of {_nodes(shown)} {what} within {care.window / 60:.0f} min of it; "
+                f"{bad} of {count(shown, 'node')} {what} within {care.window / 60:.0f} min of it; "
                 f"{expected:.1f} would be usual"
             )
     return ""
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'' if count == 1 else 's'}"
 
 
 def _rate(care: Care, beside: int, beside_node_s: float) -> float:

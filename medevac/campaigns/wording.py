@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from medevac.campaigns.listing import CampaignPlan
 from medevac.campaigns.progress import caps
 from medevac.campaigns.spec import Act, Care, Spec
+from medevac.counted import count, more
 from medevac.policy.durations import words
 
 LONGEST = 880
@@ -51,11 +52,11 @@ def question(plan: CampaignPlan) -> str:
         cut = f"{spec.image[:IMAGE]}… (cut; all of it: {see})"
         spec = spec.model_copy(update={"image": cut})
     unusual = "; ".join(differing(spec.care))
-    head = f"{happens(spec)}: {_count(len(plan.members), 'node')}"
+    head = f"{happens(spec)}: {count(len(plan.members), 'node')}"
     if unusual:
         head += f". Differs from what is shipped: {unusual}"
-    hit = _count(len(jobs), "job")
-    left = _count(len(plan.skipped), "node")
+    hit = count(len(jobs), "job")
+    left = count(len(plan.skipped), "node")
     head += f". {pace(plan).capitalize()}. {left} left out, {hit} hit"
     room = LONGEST - len(head) - len(". Jobs: ")
     named = _some([member.node for member in plan.members], room // 2 if jobs else room, see)
@@ -66,24 +67,24 @@ def question(plan: CampaignPlan) -> str:
 def costs(plan: CampaignPlan) -> tuple[str, ...]:
     """What is destroyed, on whatever node; where that is much, how much is not told here."""
     found = sorted({cost for member in plan.members for cost in member.destroys})
-    more = [f"and {len(found) - COSTS} more: medevac campaign show {plan.spec.id}"] if len(found) > COSTS else []
-    return (*found[:COSTS], *more)
+    beyond = more(found, COSTS)
+    return (*found[:COSTS], *([f"{beyond}: medevac campaign show {plan.spec.id}"] if beyond else ()))
 
 
 def _some(names: Sequence[str], room: int, see: str) -> str:
     """As many as fit, and how many don't."""
     told = ""
     for n, name in enumerate(names):
-        more = f"{', ' if told else ''}{name}"
+        next_one = f"{', ' if told else ''}{name}"
         rest = len(names) - n - 1
-        if len(told) + len(more) + (len(_more(rest, see)) if rest else 0) > room:
+        if len(told) + len(next_one) + (len(_more(rest, see)) if rest else 0) > room:
             return f"{told}{_more(len(names) - n, see)}" if told else f"{len(names)}: {see}"
-        told += more
+        told += next_one
     return told
 
 
-def _more(count: int, see: str) -> str:
-    return f" and {count} more: {see}"
+def _more(rest: int, see: str) -> str:
+    return f" and {rest} more: {see}"
 
 
 def _value(name: str, value: object) -> str:
@@ -92,7 +93,3 @@ def _value(name: str, value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"{share:g} %" for share in value)
     return "by the budgets" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from medevac.events.event import Kind, Statement
 from medevac.events.freetext import severity_of, xid_codes
 from medevac.events.parsing import ParseError
-from medevac.events.reading import Fields, Reading, fault_code, instant, join_key, quote, rfc1123
+from medevac.events.reading import Fields, Reading, fault_code, instant, keyed, quote, rfc1123
 
 _INSTANCE = re.compile(r"(?:arn:aws[a-z-]{0,20}:ec2:[^:]{0,40}:[0-9]{0,12}:?instance/|arn:aws[^/]{0,80}instance/)?"
                        r"(i-[0-9a-f]{3,17})")  # fmt: skip
@@ -174,12 +174,10 @@ def container_instance(reading: Reading, fields: Fields) -> None:
         reason = check.text("statusReason", "")
         impaired = status == "IMPAIRED"
         codes = (xid_codes(reason, checked=True) if impaired else ()) or (fault_code("ecs", kind),)
-        key = join_key(subject, "ecs", kind)
-        for code in codes:
+        for code, key, series in keyed(codes, subject, "ecs", kind):
             reading.add(
                 Kind.FAULT if impaired else Kind.RECOVERED, code, part=item, subject=subject,
-                key=key if len(codes) == 1 else join_key(subject, "ecs", kind, code),
-                series=key if len(codes) > 1 else None,
+                key=key, series=series,
                 actionable=subject is not None, statement=Statement.LEVEL, severity=severity_of(code),
                 starts_at=instant(check.get("lastStatusChange")) or instant(fields.get("time")),
                 summary=f"ECS: {kind} {status} {reason}", detail=_place(fields),

@@ -59,6 +59,10 @@ class EvidenceRef(Model):
 Text = Annotated[str, Field(max_length=2_000)]
 
 
+GPU_IDS = ("gpu-uuid:", "gpu-serial:")
+"""What the entities begin with by which a GPU is known wherever it is."""
+
+
 class HealthEvent(Model):
     """One statement, CloudEvents-shaped. Sender's clocks (`starts_at`, …) are evidence and order nothing."""
 
@@ -117,7 +121,7 @@ class HealthEvent(Model):
         """UUIDs and serials of the GPUs that a statement about a machine names: the machine is known by them, too."""
         if self.kind in (Kind.INFO, Kind.TEST, Kind.HANDSHAKE):
             return ()
-        return tuple(e.partition(":")[2] for e in self.entities if e.startswith(("gpu-uuid:", "gpu-serial:")))
+        return tuple(e.partition(":")[2] for e in self.entities if e.startswith(GPU_IDS))
 
     @property
     def opens(self) -> bool:

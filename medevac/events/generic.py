@@ -28,7 +28,7 @@ from typing import TypeVar
 from pydantic import JsonValue
 
 from medevac.events import cloudevents
-from medevac.events.event import EvidenceRef, Kind, Measurement, Severity, Statement
+from medevac.events.event import GPU_IDS, EvidenceRef, Kind, Measurement, Severity, Statement
 from medevac.events.parsing import Parsed, ParseError, Payload
 from medevac.events.reading import (
     MAX_KEY,
@@ -128,7 +128,7 @@ def _event(reading: Reading, fields: Fields) -> None:
     named = fields.maybe_text("node") or fields.maybe_text("subject")
     subject = node_name(named) if named else None
     entities = _entities(fields)
-    placed = subject is not None or any(e.startswith(("gpu-uuid:", "gpu-serial:")) for e in entities)
+    placed = subject is not None or any(e.startswith(GPU_IDS) for e in entities)
     made_by_driver = fault is not None and fault.startswith(("xid/", "sxid/"))
     default = Statement.EDGE if made_by_driver or kind is not Kind.FAULT else Statement.LEVEL
     statement = _word(fields, "statement", Statement, default)

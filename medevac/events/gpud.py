@@ -20,7 +20,7 @@ from medevac.events.reading import (
     fault_code,
     gpu_uuid,
     instant,
-    join_key,
+    keyed,
     looks_like_json,
     peek_json,
     read_json,
@@ -111,13 +111,11 @@ def _state(reading: Reading, component: str, fields: Fields) -> None:
     extra = _flat(fields.get("extra_info") or fields.get("extraInfo"))
     codes = xid_codes(reason, checked=True) if "xid" in f"{component} {name}".lower() else ()
     kind = {"Unhealthy": Kind.FAULT, "Degraded": Kind.FAULT, "Healthy": Kind.RECOVERED}.get(health, Kind.INFO)
-    key = join_key("state", component, name)
-    for code in (codes if kind is not Kind.RECOVERED or len(codes) == 1 else ()) or (None,):
+    told: tuple[str | None, ...] = (codes if kind is not Kind.RECOVERED or len(codes) == 1 else ()) or (None,)
+    for code, key, series in keyed(told, "state", component, name):
         reading.add(
             kind, code or fault_code("gpud", component, *([name] if name != component else [])), part=fields.value,
-            key=key if len(codes) < 2 or code is None else join_key("state", component, name, code),
-            series=key if len(codes) > 1 and code else None,
-            statement=Statement.LEVEL, severity=severity_of(code),
+            key=key, series=series, statement=Statement.LEVEL, severity=severity_of(code),
             entities=entities(*_named(reason, *extra), gpu_in(reason)) if kind is Kind.FAULT else (),
             starts_at=instant(fields.get("time")), summary=f"{component}: {health} {reason}",
             detail={"component": component, "name": name, "health": health, "error": fields.maybe_text("error"),

@@ -24,7 +24,7 @@ from medevac.events.reading import (
     entities,
     fault_code,
     instant,
-    join_key,
+    keyed,
     node_name,
     severity_word,
 )
@@ -151,14 +151,12 @@ def _condition(reading: Reading, fields: Fields, node: str, boot_id: str | None,
         said = Kind.INFO
     else:
         said = Kind.FAULT if bad else Kind.INFO if status == "Unknown" else Kind.RECOVERED
-    whole = join_key("condition", node, kind)
-    for fault in faults:
+    for fault, key, series in keyed(faults, "condition", node, kind):
         severity = severity_of(fault) if fault in named else None
         if severity is None and fault.startswith("xid/") and reason.endswith("Warning"):
             severity = Severity.WARNING
         _add_condition(reading, fields, said, fault, node, boot_id, common, severity=severity, own=own,
-                       key=whole if len(faults) == 1 else join_key("condition", node, kind, fault),
-                       series=whole if len(faults) > 1 else None)  # fmt: skip
+                       key=key, series=series)  # fmt: skip
 
 
 def _add_condition(
@@ -168,7 +166,6 @@ def _add_condition(
     kind, status = fields.text("type"), fields.text("status")
     reason, message = fields.text("reason", ""), fields.text("message", "")
     summary = f"{kind}={status} {reason}: {message}"
-    whole = hashlib.sha256(summary.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     reading.add(
         said,
         fault,
@@ -190,9 +187,13 @@ def _add_condition(
             "reason": reason or None,
             "heartbeat_at": fields.maybe_text("lastHeartbeatTime"),
             # An agent appends what comes later: two messages may differ beyond what a summary holds.
-            "whole": whole if len(summary) > MAX_SUMMARY else None,
+            "whole": _digest(summary) if len(summary) > MAX_SUMMARY else None,
         },
     )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _codes(reason: str, message: str, speaks: bool, of_eks: bool) -> tuple[str, ...]:
@@ -200,7 +201,7 @@ def _codes(reason: str, message: str, speaks: bool, of_eks: bool) -> tuple[str, 
     agent's own reasons.
 
     A condition has one reason, of whichever fault raised or changed it last; its message lists the others, too. The
-    gravest stands last: who compares a condition with what it said before looks at that one."""
+    gravest stands last."""
     found = dict.fromkeys((*xid_codes(reason), *(xid_codes(message, checked=True) if speaks else ())))
     if of_eks:
         agents = reason.startswith(("Nvidia", "DCGM", "FabricManager", "Neuron")) and not xid_codes(reason)

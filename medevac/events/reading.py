@@ -87,6 +87,7 @@ __all__ = [
     "is_node_name",
     "join_key",
     "json_value",
+    "keyed",
     "looks_like_json",
     "mig_ci",
     "mig_gi",
@@ -159,6 +160,20 @@ def join_key(*parts: object) -> str:
     """Parts of a dedupe key, joined by `|`; a long one is cut and carries its digest."""
     text = "|".join(one_line(str(p), 400) if p not in (None, "") else "-" for p in parts)
     return text if len(text) <= MAX_KEY else f"{text[: MAX_KEY - 18]}~{digest(text)[:16]}"
+
+
+C = TypeVar("C", bound="str | None")
+
+
+def keyed(codes: Sequence[C], *key: object) -> Iterator[tuple[C, str, str | None]]:
+    """Each code that one level statement names, with the key and the series of its event: of several each has a key of
+    its own, and the statement's own is their series, so that one recovery is for all."""
+    whole = join_key(*key)
+    if len(codes) == 1:
+        yield codes[0], whole, None
+        return
+    for code in codes:
+        yield code, join_key(*key, code), whole
 
 
 class Reading:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from medevac.counted import some
 from medevac.fleet.census import Census, node_key
 from medevac.fleet.guard_state import Lease, Queued, State, domains_of
 from medevac.fleet.lease import LeaseRequest
@@ -113,6 +114,5 @@ def _holders(leases: list[Lease], out: frozenset[str]) -> str:
     if leases:
         parts.append("held by " + ", ".join(sorted(f"{lease.incident} ({lease.node})" for lease in leases)[:NAMED]))
     if out:
-        more = f" and {len(out) - NAMED} more" if len(out) > NAMED else ""
-        parts.append("out of service: " + ", ".join(sorted(out)[:NAMED]) + more)
+        parts.append(f"out of service: {some(sorted(out), NAMED)}")
     return "; ".join(parts) or "none are allowed"

@@ -1,4 +1,5 @@
-"""How long people's words to go on count, whatever they are about, and how it is said that one no longer does."""
+"""People's words, whatever they are about: whose they are, how long one to go on counts, how it is said that it no
+longer does."""
 
 from __future__ import annotations
 
@@ -6,6 +7,11 @@ from datetime import datetime, timedelta
 
 VOTE_HOLDS = timedelta(hours=1)
 """As far as the sum looks back that tells fleet-wide from one node: who looked before that has seen another fleet."""
+
+
+def person_of(principal: str) -> str:
+    """Spelled differently it is still the same person."""
+    return principal.strip().casefold()
 
 
 def outdated(at: datetime, now: datetime) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
@@ -135,6 +136,16 @@ class ApprovalNeed(Model):
     def unsaid(self) -> set[str]:
         """What is left out of digests, so that they are those of questions asked before the field was there."""
         return {"reminder"} if self.reminder is None else set()
+
+    def lacks(self, yes: Sequence[Collection[str]], may: Iterable[str]) -> str:
+        """What is missing where people of these groups have said yes, each once, and members of `may` still can; empty
+        where nothing is."""
+        missing = []
+        if (more := self.threshold - len(yes)) > 0:
+            missing.append(f"{more} more of {', '.join(may)}")
+        if self.one_of is not None and not any(self.one_of in groups for groups in yes):
+            missing.append(f"one of {self.one_of}")
+        return " and ".join(missing)
 
 
 class Plan(Model):

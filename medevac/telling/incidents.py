@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from medevac.counted import some
 from medevac.faults.catalogue import lookup
 from medevac.incident import End, IncidentView, State
 from medevac.telling.card import At, Card, Field, Link, Words
@@ -40,8 +41,7 @@ def storm_card(fault: str, views: Sequence[IncidentView], links: Links) -> Card:
     counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
     still = [view for view in views if view.end is None]
     first = [view for view in still if view.state in NEEDS_A_PERSON] or still or list(views)
-    named = ", ".join(view.node for view in first[:NAMED])
-    more = f" and {len(first) - NAMED} more" if len(first) > NAMED else ""
+    named = some([view.node for view in first], NAMED)
     pools = Counter(f"{view.cluster}/{view.pool or '?'}" for view in views)
     return Card(
         title=f"{len(views)} nodes: {fault} – {len(still)} open",
@@ -49,7 +49,7 @@ def storm_card(fault: str, views: Sequence[IncidentView], links: Links) -> Card:
         fields=(
             Field("States", (counts,)),
             Field("Fault", (f"{fault} ({lookup(fault).name})",)),
-            Field("Nodes", (named + more,)),
+            Field("Nodes", (named,)),
             Field("Pools", (", ".join(f"{pool} × {count}" for pool, count in pools.most_common(5)),)),
             Field("Since", (At(min(view.opened_at for view in views)),)),
         ),

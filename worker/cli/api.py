@@ -14,13 +14,16 @@ from worker.cli.output import Failed, plain
 from worker.cli.patience import USUAL, Patience
 from worker.cli.running import running
 
+CLIENT = "medevac-cli"
+"""What the command line calls itself."""
+
 
 class Api:
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
         self._client = httpx.Client(
             base_url=self.url,
-            headers={"Authorization": f"Bearer {token}", "User-Agent": "medevac-cli"},
+            headers={"Authorization": f"Bearer {token}", "User-Agent": CLIENT},
             trust_env=True,
         )
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from medevac.counted import some
 from worker.cli.output import plain, print_json, print_styled, print_table, style_of, tell_cut
 
 app = typer.Typer(help="Tickets with providers: what was written, what they answered, what proves it.")
@@ -99,7 +100,7 @@ def _overdue(one: dict[str, Any], now: datetime) -> str:
 
 def _nodes(one: dict[str, Any]) -> str:
     nodes = list(dict.fromkeys(subject["node"] for subject in one["subjects"]))
-    return ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+    return some(nodes, 3)
 
 
 def _part(case: str) -> str:

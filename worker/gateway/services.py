@@ -16,6 +16,7 @@ from activities.registry import Registry
 from medevac.approvals.signing import Signer
 from medevac.events.parsing import MAX_PAYLOAD_BYTES
 from worker.cards import Cards
+from worker.cli.api import CLIENT
 from worker.config import Console, Scorecard
 from worker.engine import Engine
 from worker.gateway.handshakes import Handshakes
@@ -28,9 +29,6 @@ from worker.intake.pipeline import Intake
 from worker.speakers import Sender
 from worker.stores import Stores
 from worker.threads import Threads
-
-CLIENT = "medevac-cli"
-"""What the command line calls itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from activities.providers.redfish.board import Board, Seen
 from activities.providers.redfish.known import Known
 from activities.providers.redfish.options import Bmc, Options
 from activities.registry import ConfigurationError, complaints
+from medevac.counted import some
 from medevac.fleet.inventory import Inventory
 from medevac.fleet.node import Capability, Machine, Node
 
@@ -131,9 +132,8 @@ class RedfishProvider:
         """In one line for all: a switch that is down must not bury what else is wrong."""
         if not ids:
             return []
-        few = ", ".join(f"{id} ({why.get(id, 'no answer yet')})" for id in ids[:FEW])
-        more = f" and {len(ids) - FEW} more" if len(ids) > FEW else ""
-        return [f"{answered} BMCs answered, {len(ids)} didn't within {ALL_S:g} s: {few}{more}"]
+        few = some([f"{id} ({why.get(id, 'no answer yet')})" for id in ids], FEW)
+        return [f"{answered} BMCs answered, {len(ids)} didn't within {ALL_S:g} s: {few}"]
 
     def evidence(self, node: Node, incident: str) -> Iterator[tuple[str, bytes]]:
         board = self._board(node)
